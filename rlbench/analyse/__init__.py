@@ -1,0 +1,1 @@
+"""Ledgers to figures: join, throughput, latency, staleness, learning, audit, statistics."""

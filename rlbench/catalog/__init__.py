@@ -1,0 +1,1 @@
+"""What can be compared: libraries (adapters/*/adapter.toml) and scenarios (scenarios/*.toml), validated on load."""

@@ -1,0 +1,130 @@
+"""Libraries: ``adapters/<name>/adapter.toml`` as a validated model, and how adapters are found."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlbench.catalog.paths import shipped
+from rlbench.catalog.toml import read_toml, validated
+from rlbench.errors import UserError, nearest
+
+ENTRY_POINT_GROUP = "rlbench.adapters"
+
+Algorithm = Literal["ppo", "a2c", "dqn", "sac"]
+Mode = Literal["sync", "workers", "async"]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Install(_Table):
+    """How the environment is built from the lock."""
+
+    no_deps: bool = Field(False, description="install exactly the lock, ignoring the packages' own requirements")
+    build_constraints: list[str] = Field(
+        default_factory=list, description="constraints for building source distributions"
+    )
+
+
+class Capabilities(_Table):
+    """What the library can do; `rlbench adapter check` holds the adapter to it."""
+
+    algorithms: list[Algorithm] = Field(min_length=1)
+    action_spaces: list[Literal["discrete", "box"]] = Field(min_length=1)
+    modes: list[Mode] = Field(default_factory=lambda: ["sync"], min_length=1)
+    devices: list[Literal["cpu", "cuda"]] = Field(default_factory=lambda: ["cpu"], min_length=1)
+    max_envs: int | None = Field(None, ge=1, description="largest n_envs (null: no limit)")
+
+
+class Issue(_Table):
+    """A defect of the library that was found by measurement."""
+
+    title: str
+    evidence: str
+
+
+class Library(_Table):
+    """One RL framework under test.
+
+    ``folder`` holds ``adapter.toml``, ``adapter.py``, ``requirements.in`` and ``requirements.lock``.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    title: str
+    package: str = Field(description="distribution whose version identifies the library")
+    import_name: str = Field(description="top-level package, imported by `env check` and used to attribute time")
+    aliases: list[str] = Field(default_factory=list)
+    url: str = ""
+    licence: str
+    released: str = Field("", description="month of the pinned release, YYYY-MM")
+    alive: bool
+    python: Annotated[str, Field(pattern=r"^3\.\d+$")]
+    backend: Literal["torch", "tensorflow", "jax", "chainer", "numpy"]
+    install: Install = Install()
+    capabilities: Capabilities
+    not_settable: dict[str, str] = Field(default_factory=dict, description="audited setting -> why not")
+    known_issues: list[Issue] = Field(default_factory=list)
+    folder: Path = Field(exclude=True)
+
+    @property
+    def lock(self) -> Path:
+        """The pinned requirements that the environment is built from."""
+        return self.folder / "requirements.lock"
+
+    @property
+    def adapter(self) -> Path:
+        """The module that drives the library; imported in the guest only."""
+        return self.folder / "adapter.py"
+
+
+def load_library(folder: Path) -> Library:
+    """Return the library described in ``folder``; raises UserError when its files are missing or wrong."""
+    toml = folder / "adapter.toml"
+    library = validated(Library, {**read_toml(toml), "folder": folder}, str(toml))
+    for path in (library.adapter, library.lock):
+        if not path.is_file():
+            raise UserError(f"{toml}: {path.name} is missing beside it")
+    return library
+
+
+def load_libraries(extra: list[Path] | None = None) -> dict[str, Library]:
+    """Return all libraries by name: shipped ones, those of installed packages, those under the ``extra`` folders.
+
+    An extra folder may be one adapter or hold several. A later one replaces an earlier one of the same name.
+    """
+    folders = _adapter_folders(shipped("adapters"))
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        module = point.load()
+        folders += _adapter_folders(Path(module.__file__).parent)
+    for folder in extra or []:
+        found = _adapter_folders(folder)
+        if not found:
+            raise UserError(f"--adapters {folder}: no adapter.toml in it or in its subfolders")
+        folders += found
+    libraries = [load_library(folder) for folder in folders]
+    return {library.name: library for library in sorted(libraries, key=lambda each: each.name)}
+
+
+def find_library(name: str, libraries: dict[str, Library]) -> Library:
+    """Return the library called ``name`` (or by one of its other spellings); raises UserError, naming the nearest."""
+    wanted = name.strip().lower().replace("-", "_")
+    if wanted in libraries:
+        return libraries[wanted]
+    for library in libraries.values():
+        if wanted in [alias.lower().replace("-", "_") for alias in library.aliases]:
+            return library
+    known = [*libraries, *(alias for each in libraries.values() for alias in each.aliases)]
+    raise UserError(
+        f"unknown library '{name}'{nearest(wanted, known)} (known: {', '.join(libraries)}; see `rlbench libraries`)"
+    )
+
+
+def _adapter_folders(root: Path) -> list[Path]:
+    if (root / "adapter.toml").is_file():
+        return [root]
+    return sorted(path.parent for path in root.glob("*/adapter.toml"))

@@ -1,0 +1,1 @@
+"""Runs trials: spawns guests, watches them, limits them, and ends the whole process tree."""

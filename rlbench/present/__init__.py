@@ -1,0 +1,1 @@
+"""Shows results: tables, charts, HTML report."""

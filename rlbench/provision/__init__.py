@@ -1,0 +1,1 @@
+"""One locked virtual environment per library, built by uv."""

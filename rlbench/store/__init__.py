@@ -1,0 +1,1 @@
+"""The Parquet dataset of a run: schema, writer, reader."""
