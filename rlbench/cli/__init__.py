@@ -1,0 +1,60 @@
+"""The command line: one module per verb, no logic of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from rlbench import __version__
+from rlbench.errors import UserError
+
+app = typer.Typer(
+    name="rlbench",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+    help="Compare reinforcement-learning libraries by measuring them from outside.\n\n"
+    "Start with `rlbench run quickstart`.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rlbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def _register() -> None:
+    from rlbench.cli import doctor, env, overhead, run, scenarios, show
+
+    app.command()(run.run)
+    app.command()(show.show)
+    app.command()(show.compare)
+    app.command()(show.report)
+    app.command()(overhead.overhead)
+    app.command()(scenarios.scenarios)
+    app.add_typer(env.env_app, name="env", help="Build, list, check and remove the libraries' environments.")
+    app.command()(doctor.doctor)
+    app.command()(show.schema)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130."""
+    _register()
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"rlbench: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("rlbench: stopped", err=True)
+        sys.exit(130)

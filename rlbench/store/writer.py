@@ -27,7 +27,12 @@ def write_trial(run: Path, trial_id: str, tables: dict[str, Rows]) -> None:
     """
     order = [name for name in TABLES if name != "trials"] + ["trials"]
     for name in order:
-        _write(run / name / f"{trial_id}.parquet", _arrow(name, tables.get(name, [])))
+        replace_table(run, name, trial_id, tables.get(name, []))
+
+
+def replace_table(run: Path, table: str, trial_id: str, rows: Rows) -> None:
+    """Write, or write anew, one table of one trial; raises UserError as write_trial does."""
+    _write(run / table / f"{trial_id}.parquet", _arrow(table, rows))
 
 
 def _arrow(name: str, rows: Rows) -> pa.Table:

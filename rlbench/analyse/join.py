@@ -1,0 +1,172 @@
+"""The join: which weights acted on each sample, and by which optimizer steps it was consumed.
+
+All by sample id and by the environment's clock, vectorised; the rules are those that were needed to serve every
+library without a line of its code (gradient mode alone does not tell acting from learning: several libraries act with
+gradients on).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rlbench.analyse.ledgers import Array, Ledgers, Passes, ranges
+from rlbench.probe.ledger import ACTING, GRADIENT, LEARNING
+
+UNKNOWN = -1
+
+
+@dataclass
+class Joined:
+    """What the figures are computed from.
+
+    Versions count steps of the policy's optimizer: ``version_ns[v - 1]`` is when version v came to be. Consumption k
+    is one row of a batch that an optimizer step learned from: ``consumed[k]`` is its sample (-1: no environment
+    produced it), ``consumed_version[k]`` the learner's version before that step, ``consumed_ns[k]`` the time of its
+    forward pass. ``acting_version[s]`` is the version that acted on sample s (-1: none known, as for random actions).
+    """
+
+    version_ns: Array
+    learning_rate: Array
+    batch_rows: Array
+    forward_ns: Array
+    consumed: Array
+    consumed_version: Array
+    consumed_ns: Array
+    acting_version: Array
+    acted_ns: Array
+    pass_ns: Array
+    pass_version: Array
+    fed: int
+    decoded: int
+    module: int
+    reason: str | None = None
+
+
+def join(ledgers: Ledgers, n_envs: int) -> Joined:
+    """Join a trial's ledgers; ``reason`` says why the staleness of this trial cannot be told, where it cannot."""
+    passes, samples = ledgers.passes, ledgers.samples
+    row_pass = np.repeat(np.arange(len(passes.time_ns)), passes.rows)
+    action = np.where(passes.sample >= 0, samples.action_ns[passes.sample], 0) if len(samples.env) else passes.sample * 0
+    time = passes.time_ns[row_pass]
+    # Acting: the sample has not got its action yet. Later passes over it can only be learning (or logging).
+    acting_row = (action > 0) & (time <= action) & (passes.rows[row_pass] <= n_envs)
+    acting_row |= (passes.sample >= 0) & (passes.flags[row_pass] & ACTING > 0)
+    past_row = (action > 0) & (time > action)
+    acting = _any(acting_row, passes)
+    policy = _policy(ledgers, acting)
+    if policy is None:
+        return _nothing(ledgers, "no optimizer step was seen of a network that acts")
+    module, actors, pass_version = policy
+    mine = ledgers.updates.module == module
+    version_ns = ledgers.updates.time_ns[mine]
+
+    acts = np.flatnonzero(acting_row & actors[passes.module[row_pass]])
+    acting_version = np.full(len(samples.env), UNKNOWN, np.int64)
+    acted_ns = np.zeros(len(samples.env), np.int64)
+    # Rows are in time order and the last assignment stays: the acting pass of a sample is its last one.
+    acting_version[passes.sample[acts]] = pass_version[row_pass[acts]]
+    acted_ns[passes.sample[acts]] = time[acts]
+
+    consuming = _consuming(passes, module, _any(past_row, passes), n_envs)
+    step_of = np.searchsorted(version_ns, passes.time_ns[consuming], side="left")
+    consuming, step_of = consuming[step_of < len(version_ns)], step_of[step_of < len(version_ns)]
+    # Of several passes before one step only the last feeds it (earlier ones recompute values or log-probabilities);
+    # passes that the adapter itself reported as learning all count.
+    last = np.append(step_of[1:] != step_of[:-1], True) if len(step_of) else np.empty(0, bool)
+    keep = last | (passes.flags[consuming] & LEARNING > 0)
+    consuming, step_of = consuming[keep], step_of[keep]
+
+    batch_rows = np.zeros(len(version_ns), np.int64)
+    np.add.at(batch_rows, step_of, passes.rows[consuming])
+    forward_ns = np.zeros(len(version_ns), np.int64)
+    forward_ns[step_of[::-1]] = passes.time_ns[consuming][::-1]
+    relevant = actors | (np.arange(len(actors)) == module)
+    counted = relevant[passes.module[row_pass]]
+    return Joined(
+        version_ns=version_ns,
+        learning_rate=ledgers.updates.learning_rate[mine],
+        batch_rows=batch_rows,
+        forward_ns=forward_ns,
+        consumed=passes.sample[ranges(passes.first[consuming], passes.rows[consuming])],
+        consumed_version=np.repeat(step_of, passes.rows[consuming]),
+        consumed_ns=np.repeat(passes.time_ns[consuming], passes.rows[consuming]),
+        acting_version=acting_version,
+        acted_ns=acted_ns,
+        pass_ns=passes.time_ns[acting & actors[passes.module]],
+        pass_version=pass_version[acting & actors[passes.module]],
+        fed=int(counted.sum()),
+        decoded=int((counted & (passes.sample >= 0)).sum()),
+        module=module,
+    )
+
+
+def _any(row_mask: Array, passes: Passes) -> Array:
+    """For each pass, whether any of its rows is set."""
+    cumulative = np.concatenate([[0], np.cumsum(row_mask)])
+    return cumulative[passes.first + passes.rows] > cumulative[passes.first]
+
+
+def _consuming(passes: Passes, module: int, past: Array, n_envs: int) -> Array:
+    """Indices of the passes of the learner's module that look at the past with gradients, or that were said to learn.
+
+    A batch of at most ``n_envs`` rows, none of which has had its action, is acting (or asks for a bootstrap value).
+    """
+    gradient = (passes.flags & GRADIENT > 0) & (past | (passes.rows > n_envs))
+    learning = passes.flags & LEARNING > 0
+    return np.flatnonzero((passes.module == module) & (gradient | learning) & (passes.flags & ACTING == 0))
+
+
+def _policy(ledgers: Ledgers, acting: Array) -> tuple[int, Array, Array] | None:
+    """Find the learner's policy module, the modules that act with its weights, and the version of every pass.
+
+    The policy's module is the one whose weights, at any version, were those of most acting passes; among equals (a
+    policy and a value network that both look at the observation) the one fed first. Weights are told by fingerprint,
+    so an actor may hold a copy, in any process.
+    """
+    passes, updates = ledgers.passes, ledgers.updates
+    key, update_key = _key(passes.weights), _key(updates.weights)
+    best: tuple[int, int, Array] | None = None
+    for module in np.unique(updates.module):
+        mine = updates.module == module
+        start = passes.module == module
+        start[start] = passes.time_ns[start] <= updates.time_ns[mine][0]
+        initial = np.flatnonzero(start)[-1:]
+        history = pd.DataFrame(
+            {
+                "time": np.concatenate([np.zeros(len(initial), np.int64), updates.time_ns[mine]]),
+                "key": np.concatenate([key[initial], update_key[mine]]),
+                "version": np.arange(1 - len(initial), 1 + int(mine.sum())),
+            }
+        )
+        asked = pd.DataFrame({"time": passes.time_ns, "key": key})
+        version = pd.merge_asof(asked, history, on="time", by="key")["version"].fillna(UNKNOWN).to_numpy(np.int64)
+        # The learner's own module holds the newest version whatever its fingerprint says.
+        same = (passes.module == module) & (version == UNKNOWN)
+        version[same] = np.searchsorted(updates.time_ns[mine], passes.time_ns[same], side="right")
+        score = int((acting & (version != UNKNOWN)).sum())
+        if score and (best is None or score > best[0]):
+            best = (score, int(module), version)
+    if best is None:
+        return None
+    _, module, version = best
+    known = np.bincount(passes.module[acting & (version != UNKNOWN)], minlength=len(ledgers.modules) + 1)
+    total = np.bincount(passes.module[acting], minlength=len(ledgers.modules) + 1)
+    return module, known * 2 > total, version
+
+
+def _key(weights: Array) -> Array:
+    """One 64-bit key per 16-byte fingerprint."""
+    halves = np.ascontiguousarray(weights).view("<u8").reshape(-1, 2)
+    with np.errstate(over="ignore"):
+        return halves[:, 0] * np.uint64(0x9E3779B97F4A7C15) + halves[:, 1]
+
+
+def _nothing(ledgers: Ledgers, reason: str) -> Joined:
+    none = np.empty(0, np.int64)
+    unknown = np.full(len(ledgers.samples.env), UNKNOWN, np.int64)
+    return Joined(
+        none, none.astype(float), none, none, none, none, none, unknown, unknown * 0, none, none, 0, 0, UNKNOWN, reason
+    )

@@ -1,0 +1,106 @@
+"""Staleness: lag in policy versions, its two parts, reuse, and what share of the consumed samples is genuine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rlbench.analyse.join import UNKNOWN, Joined
+from rlbench.analyse.ledgers import Array, Ledgers
+from rlbench.analyse.steady import Window, lags
+
+DECODED_AT_LEAST = 0.999
+
+
+def staleness(
+    ledgers: Ledgers, joined: Joined, window: Window, threshold: int
+) -> tuple[dict[str, float], dict[str, str], pd.DataFrame]:
+    """Return ``(figures, reasons for those left out, lags table)`` of the consumptions in the window.
+
+    lag = version at consumption - version that acted = sync lag (versions made, but not yet acting, when the action
+    was taken) + queue lag (versions made while the sample waited). ``threshold``: lag above it counts as stale.
+    """
+    inside = window.holds(joined.consumed_ns)
+    consumed, at = joined.consumed[inside], joined.consumed_version[inside]
+    if not len(consumed):
+        return {}, {"": "no consumption of samples was seen in the steady state"}, pd.DataFrame()
+    figures = {"stamps_decoded": joined.decoded / joined.fed, **_provenance(ledgers, consumed)}
+    if figures["stamps_decoded"] < DECODED_AT_LEAST:
+        share = f"{100 * figures['stamps_decoded']:.2f} %"
+        return figures, {"": f"only {share} of the rows fed to the policy carried a readable stamp"}, pd.DataFrame()
+    figures |= _reuse(ledgers, joined)
+    acting = np.where(consumed >= 0, joined.acting_version[consumed], UNKNOWN)
+    known = acting != UNKNOWN
+    figures["acting_version_known"] = float(known.mean())
+    times = np.unique(joined.consumed[joined.consumed >= 0], return_counts=True)[1]
+    histograms = [_histogram("reuse", times)]
+    if not known.any():
+        return figures, {"": "the weights that acted could not be identified"}, pd.concat(histograms)
+    sample, at, acting = consumed[known], at[known], acting[known]
+    lag = at - acting
+    newest = np.searchsorted(joined.version_ns, ledgers.samples.action_ns[sample], side="right")
+    # An actor that sees weights before the learner's step is booked cannot be ahead of the learner.
+    newest = np.maximum(newest, acting)
+    first = _first_use(joined, lags(joined))
+    for name, values in (("lag", lag), ("sync_lag", newest - acting), ("queue_lag", at - newest)):
+        figures[f"{name}_mean"] = float(values.mean())
+        histograms.append(_histogram(name, values))
+    figures |= {
+        "lag_min": float(lag.min()),
+        "lag_p50": float(np.percentile(lag, 50)),
+        "lag_p95": float(np.percentile(lag, 95)),
+        "lag_p99": float(np.percentile(lag, 99)),
+        "lag_max": float(lag.max()),
+        "lag_over_threshold": float((lag > threshold).mean()),
+    }
+    early = first[np.isin(first["sample"], np.unique(sample))]["lag"].to_numpy()
+    early = early[early != UNKNOWN]
+    figures |= {"first_use_lag_mean": float(early.mean()), "first_use_lag_max": float(early.max())}
+    histograms.append(_histogram("first_use_lag", early))
+    return figures, {}, pd.concat(histograms, ignore_index=True)
+
+
+def first_uses(joined: Joined) -> tuple[Array, Array]:
+    """Return ``(samples, index of their first consumption)`` over the whole trial; foreign rows left out."""
+    mine = np.flatnonzero(joined.consumed >= 0)
+    samples, position = np.unique(joined.consumed[mine], return_index=True)
+    return samples, mine[position]
+
+
+def _first_use(joined: Joined, lag: Array) -> pd.DataFrame:
+    samples, first = first_uses(joined)
+    return pd.DataFrame({"sample": samples, "lag": lag[first]})
+
+
+def _provenance(ledgers: Ledgers, consumed: Array) -> dict[str, float]:
+    known = consumed >= 0
+    acted = np.zeros(len(consumed), bool)
+    acted[known] = ledgers.samples.action_ns[consumed[known]] > 0
+    return {
+        "provenance_genuine": float(acted.mean()),
+        "provenance_never_acted": float((known & ~acted).mean()),
+        "provenance_foreign": float((~known).mean()),
+    }
+
+
+def _reuse(ledgers: Ledgers, joined: Joined) -> dict[str, float]:
+    """Reuse, and the share of acted samples never consumed, over the whole trial.
+
+    Samples acted on after the newest sample that was ever consumed were in flight when training ended.
+    """
+    samples, times = np.unique(joined.consumed[joined.consumed >= 0], return_counts=True)
+    if not len(samples):
+        return {}
+    action_ns = ledgers.samples.action_ns
+    arrived = (action_ns > 0) & (action_ns <= action_ns[samples].max())
+    used = np.isin(np.flatnonzero(arrived), samples)
+    return {
+        "reuse_mean": float(times.mean()),
+        "reuse_max": float(times.max()),
+        "never_learned": float(1 - used.mean()) if len(used) else 0.0,
+    }
+
+
+def _histogram(kind: str, values: Array) -> pd.DataFrame:
+    unique, counts = np.unique(values, return_counts=True)
+    return pd.DataFrame({"kind": kind, "value": unique.astype(np.int64), "count": counts})

@@ -1,0 +1,142 @@
+"""``rlbench run``: compare libraries on scenarios."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from rlbench.catalog.library import Library, find_library, load_libraries
+from rlbench.catalog.scenario import Scenario, load_scenario, overridden
+from rlbench.errors import UserError
+from rlbench.execute.run import RunSpec, execute_run
+from rlbench.present.charts import draw_charts
+from rlbench.present.machine_readable import run_json
+from rlbench.present.report import write_report
+from rlbench.present.table import run_table
+from rlbench.store.reader import RESULTS, find_run, read_table, run_ids
+
+
+def run(
+    scenarios: list[str] = typer.Argument(None, help="Scenarios: names (see `rlbench scenarios`) or .toml files."),
+    library: list[str] = typer.Option(
+        None, "--library", "-l", help="Library to compare; repeat, or separate by commas; 'all' for every one."
+    ),
+    seeds: int = typer.Option(None, "--seeds", min=1, help="Seeds per library (default: the scenario's)."),
+    changes: list[str] = typer.Option(
+        None, "--set", help="Change a setting of the scenarios, e.g. `--set budget.env_steps=50000`; repeat."
+    ),
+    resume: str = typer.Option(None, "--resume", help="Run what is missing of this run (id, path or 'latest')."),
+    adapters: list[Path] = typer.Option(None, "--adapters", help="Folder with adapters of your own; repeat."),
+    results: Path = typer.Option(RESULTS, "--results", help="Folder that receives the run."),
+    run_id: str = typer.Option(None, "--run-id", help="Name of the run (default: date, time and scenario)."),
+    jobs: int = typer.Option(2, "--jobs", min=1, help="Environments built at a time."),
+    keep_ledgers: bool = typer.Option(False, "--keep-ledgers", help="Keep the raw ledgers under the run's .work."),
+    json: bool = typer.Option(False, "--json", help="Print the figures as JSON instead of tables."),
+) -> None:
+    """Run libraries on scenarios and measure them.
+
+    Trials are interleaved over seeds; results go to results/RUN as Parquet, charts and report.html. Ctrl-C keeps
+    what is finished; `--resume` runs the rest. Exit code 0: all trials ran; 1: some did not; 2: wrong input.
+
+    Examples:
+
+        rlbench run quickstart
+
+        rlbench run quickstart -l sb3,tianshou --seeds 5 --set budget.env_steps=50000
+
+        rlbench run --resume latest
+    """
+    if resume:
+        if scenarios or library or changes or seeds or run_id:
+            raise UserError("--resume takes the scenarios, libraries, seeds and settings from the run: leave them out")
+        folder = find_run(resume, results)
+        spec = RunSpec.load(folder)
+        known = load_libraries([*map(Path, spec.adapters), *(adapters or [])])
+        chosen = [find_library(name, known) for name in spec.libraries]
+    else:
+        known = load_libraries(adapters)
+        chosen_scenarios = _scenarios(scenarios or [], changes or [])
+        chosen = _libraries(library or [], chosen_scenarios, known)
+        count = seeds or max(scenario.seeds for scenario in chosen_scenarios)
+        name = run_id or f"{datetime.now():%Y%m%d-%H%M%S}-{chosen_scenarios[0].name}"
+        if Path(name).name != name or name in run_ids(results):
+            raise UserError(f"--run-id {name}: must be a new plain name (that one is taken or has a slash in it)")
+        folder = results / name
+        absolute = [str(path.resolve()) for path in adapters or []]
+        spec = RunSpec(name, [each.name for each in chosen], chosen_scenarios, list(range(1, count + 1)), absolute)
+        spec.save(folder)
+    _execute(folder, spec, chosen, {each.name: each for each in chosen}, jobs, keep_ledgers, json)
+
+
+def _execute(
+    folder: Path,
+    spec: RunSpec,
+    chosen: list[Library],
+    by_name: dict[str, Library],
+    jobs: int,
+    keep_ledgers: bool,
+    json: bool,
+) -> None:
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        statuses = execute_run(folder, spec, chosen, jobs, keep_ledgers)
+    except KeyboardInterrupt:
+        errors.print(f"\nstopped; finished trials are kept. Continue with: rlbench run --resume {folder}")
+        raise typer.Exit(130) from None
+    except UserError:
+        if not any((folder / "trials").glob("*.parquet")):
+            _discard(folder)
+        raise
+    trials = read_table(folder, "trials")
+    charts = draw_charts(folder)
+    report = write_report(folder, by_name)
+    if json:
+        typer.echo(jsonlib.dumps(run_json(trials) | {"run": str(folder)}, indent=1))
+    else:
+        console = Console(soft_wrap=False)
+        console.print(run_table(trials))
+        typer.echo(f"\nParquet  {folder}/{{trials,episodes,windows,lags,latencies,updates,audit}}/")
+        typer.echo(f"charts   {folder}/charts/ ({len(charts)} files, PNG and SVG)")
+        typer.echo(f"report   {report}")
+    if set(statuses) - {"ok", "skipped"}:
+        raise typer.Exit(1)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a run that came to nothing: only what rlbench wrote before its first trial."""
+    (folder / "run.json").unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _scenarios(names: list[str], changes: list[str]) -> list[Scenario]:
+    if not names:
+        raise UserError("name a scenario, e.g. `rlbench run quickstart` (see `rlbench scenarios`)")
+    settings: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change}: must be KEY=VALUE, e.g. --set budget.env_steps=50000")
+        try:
+            settings[key] = tomllib.loads(f"x = {value}")["x"]
+        except tomllib.TOMLDecodeError:
+            settings[key] = value
+    loaded = [load_scenario(name) for name in names]
+    return [overridden(each, settings, f"--set on scenario '{each.name}'") if settings else each for each in loaded]
+
+
+def _libraries(names: list[str], scenarios: list[Scenario], known: dict[str, Library]) -> list[Library]:
+    asked = [name for group in names for name in group.split(",") if name.strip()]
+    if not asked:
+        asked = [name for scenario in scenarios for name in scenario.libraries]
+    if not asked:
+        raise UserError("name the libraries to compare, e.g. --library sb3,cleanrl or --library all")
+    if "all" in asked:
+        return list(known.values())
+    return list({library.name: library for library in (find_library(name, known) for name in asked)}.values())

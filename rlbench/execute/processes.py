@@ -1,0 +1,134 @@
+"""The guest's process tree: what it uses, and ending all of it whatever it did to escape."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rlbench.execute.guest import MARK
+
+_PR_SET_CHILD_SUBREAPER = 36
+_GONE = (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError, ProcessLookupError, PermissionError)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphaned descendants, so that a daemonised grandchild stays in its tree."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def family(pid: int, mark: str) -> list[psutil.Process]:
+    """Return the live processes of a guest: ``pid``, its descendants, and whoever carries its mark.
+
+    The mark (an environment variable) finds those that left the process group and the tree.
+    """
+    found: dict[int, psutil.Process] = {}
+    with contextlib.suppress(*_GONE):
+        root = psutil.Process(pid)
+        found = {process.pid: process for process in [root, *root.children(recursive=True)]}
+    wanted = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) not in found:
+            with contextlib.suppress(*_GONE):
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = psutil.Process(int(entry.name))
+    return [process for process in found.values() if _alive(process)]
+
+
+def end_family(pid: int, mark: str, grace_s: float = 3.0) -> int:
+    """End every process of a guest: SIGTERM, then SIGKILL until none is left; return how many had to be ended.
+
+    Raises RuntimeError when a process outlives SIGKILL for 30 s.
+    """
+    ended: set[int] = set()
+    terminate_until = time.monotonic() + grace_s
+    give_up = terminate_until + 30
+    while processes := family(pid, mark):
+        late = time.monotonic() > terminate_until
+        for process in processes:
+            with contextlib.suppress(*_GONE):
+                if late or process.pid not in ended:
+                    process.send_signal(signal.SIGKILL if late else signal.SIGTERM)
+                ended.add(process.pid)
+        if time.monotonic() > give_up:
+            raise RuntimeError(f"processes {[process.pid for process in processes]} survive SIGKILL")
+        time.sleep(0.05)
+        _reap(ended)
+    return len(ended)
+
+
+def _reap(pids: set[int]) -> None:
+    """Collect adopted orphans that ended, so that no zombie stays."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except _GONE:
+        return False
+
+
+class Usage:
+    """Samples what a guest's process tree uses.
+
+    ``take`` appends ``time_ns``, ``memory_mb`` (proportional set size), ``cpu_s`` (user + system, ended processes
+    included), ``processes``, ``threads``, and the GPU's figures where there is one.
+    """
+
+    def __init__(self, pid: int, mark: str) -> None:
+        self.pid, self.mark = pid, mark
+        self.samples: list[dict[str, Any]] = []
+        self._cpu: dict[int, float] = {}
+
+    def take(self) -> dict[str, Any] | None:
+        """Take one sample and return it, or None when no process is left."""
+        memory = 0.0
+        threads = count = 0
+        for process in family(self.pid, self.mark):
+            with contextlib.suppress(*_GONE):
+                memory += process.memory_full_info().pss
+                times = process.cpu_times()
+                # Each process is booked by itself, at its last sight: children's times would count twice.
+                self._cpu[process.pid] = times.user + times.system
+                threads += process.num_threads()
+                count += 1
+        if not count:
+            return None
+        sample = {
+            "time_ns": time.monotonic_ns(),
+            "memory_mb": memory / 1e6,
+            "cpu_s": sum(self._cpu.values()),
+            "processes": count,
+            "threads": threads,
+            **_gpu({process for process in self._cpu}),
+        }
+        self.samples.append(sample)
+        return sample
+
+
+def _gpu(pids: set[int]) -> dict[str, float]:
+    """Memory (MB) of ``pids`` on all GPUs and mean utilisation, where NVIDIA's library is installed and finds one."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except Exception:
+        # Not installed, or no driver: the figures stay null with that reason.
+        return {}
+    used = 0
+    for handle in handles:
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            if process.pid in pids:
+                used += process.usedGpuMemory or 0
+    busy = sum(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles)
+    return {"gpu_memory_mb": used / 1e6, "gpu_utilisation": busy / len(handles) / 100} if used else {}

@@ -1,0 +1,251 @@
+"""Runs a plan: environments, trials in order, analysis, storage. Stops cleanly at Ctrl-C and can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rlbench import __version__
+from rlbench.analyse.figures import analyse_trial
+from rlbench.catalog.library import Library
+from rlbench.catalog.scenario import Scenario
+from rlbench.errors import Unavailable, UserError
+from rlbench.execute.calibrate import calibrate, drifted
+from rlbench.execute.guest import guest_code, write_job
+from rlbench.execute.machine import git_commit, machine
+from rlbench.execute.preflight import adapter_fault, environment_fault
+from rlbench.execute.progress import RunProgress
+from rlbench.execute.supervisor import supervise
+from rlbench.plan import Trial, cannot, plan
+from rlbench.provision.build import GuestEnv, environments
+from rlbench.store.reader import read_table, stored_trials
+from rlbench.store.schema import SCHEMA_VERSION
+from rlbench.store.writer import replace_table, write_trial
+
+WORK = ".work"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run compares; stored in its ``run.json`` so that it can be resumed anywhere the files are."""
+
+    run_id: str
+    libraries: list[str]
+    scenarios: list[Scenario]
+    seeds: list[int]
+    adapters: list[str]
+
+    def save(self, run: Path) -> None:
+        """Write ``run.json`` atomically; raises UserError when ``run`` cannot be written."""
+        content = {
+            "run_id": self.run_id,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "rlbench_version": __version__,
+            "schema": SCHEMA_VERSION,
+            "libraries": self.libraries,
+            "scenarios": [scenario.model_dump(mode="json") for scenario in self.scenarios],
+            "seeds": self.seeds,
+            "adapters": self.adapters,
+        }
+        temporary = run / ".run.json.tmp"
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(content, indent=1))
+            os.replace(temporary, run / "run.json")
+        except OSError as error:
+            raise UserError(f"{run}: cannot be written ({error.strerror}); name another folder with --results") from None
+
+    @staticmethod
+    def load(run: Path) -> RunSpec:
+        """Read ``run.json``; raises UserError when it is damaged."""
+        try:
+            content = json.loads((run / "run.json").read_text())
+            return RunSpec(
+                content["run_id"],
+                content["libraries"],
+                [Scenario.model_validate(each) for each in content["scenarios"]],
+                content["seeds"],
+                content["adapters"],
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{run / 'run.json'}: cannot be read back ({error}); start a new run") from None
+
+
+def execute_run(
+    run: Path, spec: RunSpec, libraries: list[Library], jobs: int, keep_ledgers: bool
+) -> dict[str, int]:
+    """Run what is missing of ``spec`` into ``run`` and return the number of trials per status.
+
+    Raises UserError when nothing could run because of the user's input, and KeyboardInterrupt at Ctrl-C; what is
+    finished stays stored in both cases.
+    """
+    trials = plan(libraries, spec.scenarios, spec.seeds)
+    stored = stored_trials(run)
+    missing = [trial for trial in trials if trial.id not in stored]
+    work = run / WORK
+    shutil.rmtree(work, ignore_errors=True)
+    with RunProgress(len(trials), len(trials) - len(missing)) as progress:
+        if missing:
+            try:
+                _trials(run, work, missing, {each.name: each for each in libraries}, jobs, keep_ledgers, progress)
+            finally:
+                if not keep_ledgers:
+                    shutil.rmtree(work, ignore_errors=True)
+                _mark_drift(run)
+    statuses = read_table(run, "trials")["status"]
+    return {str(status): int(count) for status, count in statuses.value_counts().items()}
+
+
+def _trials(
+    run: Path,
+    work: Path,
+    missing: list[Trial],
+    libraries: dict[str, Library],
+    jobs: int,
+    keep_ledgers: bool,
+    progress: RunProgress,
+) -> None:
+    needed = [library for name, library in libraries.items() if any(trial.library == name for trial in missing)]
+    progress.say(f"environments: {', '.join(library.name for library in needed)}")
+    built = environments(needed, jobs=jobs, report=progress.say)
+    work.mkdir(parents=True)
+    code = guest_code(work / "guest")
+    faults = _preflight(missing, libraries, built, code)
+    facts = {"machine": json.dumps(machine()), "rlbench_version": __version__, "git_commit": git_commit()}
+    for trial in missing:
+        library, guest = libraries[trial.library], built[trial.library]
+        number = trial.order + 1
+        progress.begin(number, f"{trial.library} {trial.scenario.name} seed {trial.seed}", trial.scenario.budget.env_steps)
+        row = _identity(run, trial, library) | facts
+        reason = cannot(library, trial.scenario)
+        if isinstance(guest, Unavailable):
+            _store_empty(run, trial, row, "unavailable", str(guest))
+        elif reason:
+            _store_empty(run, trial, row, "skipped", reason)
+        elif fault := faults.get((trial.library, trial.scenario.name)):
+            _store_empty(run, trial, row, "failed", fault)
+        else:
+            _one(run, work / trial.id, trial, library, guest, code, row, progress.steps)
+        if not keep_ledgers:
+            shutil.rmtree(work / trial.id, ignore_errors=True)
+        progress.end(number, _sentence(row))
+
+
+def _preflight(
+    missing: list[Trial], libraries: dict[str, Library], built: dict[str, GuestEnv | Unavailable], code: Path
+) -> dict[tuple[str, str], str]:
+    """Return what keeps a (library, scenario) from running; raises UserError when it keeps every one."""
+    faults: dict[tuple[str, str], str] = {}
+    able = 0
+    for name, scenario in {(trial.library, trial.scenario.name): trial.scenario for trial in missing}.items():
+        library, guest = libraries[name[0]], built[name[0]]
+        if isinstance(guest, Unavailable) or cannot(library, scenario):
+            continue
+        fault = adapter_fault(guest.python, code, library) or environment_fault(guest.python, code, scenario, library)
+        if fault:
+            faults[name] = fault
+        else:
+            able += 1
+    if faults and not able:
+        raise UserError(next(iter(faults.values())))
+    return faults
+
+
+def _identity(run: Path, trial: Trial, library: Library) -> dict[str, Any]:
+    scenario, topology = trial.scenario, trial.scenario.topology
+    return {
+        "run_id": run.name,
+        "trial_id": trial.id,
+        "library": trial.library,
+        "library_version": None,
+        "scenario": scenario.name,
+        "algorithm": scenario.algorithm.name,
+        "env_id": scenario.environment.id,
+        "mode": topology.mode,
+        "n_envs": topology.n_envs,
+        "workers": topology.workers,
+        "device": topology.device,
+        "cpu_threads": topology.threads,
+        "seed": trial.seed,
+        "order": trial.order,
+        "settings": json.dumps(scenario.model_dump(mode="json")),
+        "warnings": "[]",
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _one(
+    run: Path,
+    folder: Path,
+    trial: Trial,
+    library: Library,
+    guest: GuestEnv,
+    code: Path,
+    row: dict[str, Any],
+    heard: Callable[[int], None],
+) -> None:
+    """Run, analyse and store one trial."""
+    folder.mkdir(parents=True)
+    write_job(folder, library, trial.scenario, trial.seed)
+    row["calibration_ms"] = calibrate()
+    ended = supervise(
+        guest.python, folder, code, trial.scenario.limits, trial.scenario.topology.threads, heard
+    )
+    row |= {
+        "status": ended.status,
+        "reason": ended.reason,
+        "output_tail": ended.output_tail or None,
+        "build_s": guest.build_s,
+        "environment_mb": guest.size_mb,
+        "packages": json.dumps(guest.packages),
+        "library_version": guest.packages.get(library.package.lower(), None),
+        "python": guest.python_version,
+    }
+    figures, tables = analyse_trial(folder, trial.scenario, ended.outcome, ended.usage, library.not_settable)
+    figures["wall_s"] = ended.wall_s
+    reasons = json.loads(figures["null_reasons"])
+    reasons.pop("wall_s", None)
+    figures["null_reasons"] = json.dumps(reasons)
+    if ended.status != "ok":
+        figures |= {"learned": None, "audit_ok": None}
+    row |= figures
+    names = {"run_id": run.name, "trial_id": trial.id, "library": trial.library, "seed": trial.seed}
+    named = {name: _named(table, names) for name, table in tables.items()}
+    write_trial(run, trial.id, {**named, "trials": row})
+
+
+def _named(table: Any, names: dict[str, Any]) -> Any:
+    return [names | each for each in table] if isinstance(table, list) else table.assign(**names)
+
+
+def _store_empty(run: Path, trial: Trial, row: dict[str, Any], status: str, reason: str) -> None:
+    row |= {"status": status, "reason": reason}
+    write_trial(run, trial.id, {"trials": row})
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    if row["status"] != "ok":
+        return f"{row['status']}: {row['reason']}"
+    rate, lag = row["env_steps_per_s"], row["lag_mean"]
+    parts = [f"{rate:,.0f} steps/s" if rate is not None else "no steady state"]
+    if lag is not None:
+        parts.append(f"lag {lag:.1f}")
+    if row["return_greedy"] is not None:
+        parts.append(f"greedy return {row['return_greedy']:.0f}")
+    return ", ".join(parts)
+
+
+def _mark_drift(run: Path) -> None:
+    """Set ``drifted`` of every stored trial, now that the run's median calibration is known."""
+    trials = read_table(run, "trials")
+    timed = trials[trials["calibration_ms"].notna()]
+    for row, moved in zip(timed.to_dict("records"), drifted(timed["calibration_ms"].tolist()), strict=True):
+        if row["drifted"] is not moved:
+            one = trials[trials["trial_id"] == row["trial_id"]].assign(drifted=moved)
+            replace_table(run, "trials", str(row["trial_id"]), one)

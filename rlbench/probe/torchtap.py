@@ -1,0 +1,137 @@
+"""The universal PyTorch tap: sees acting, learning and updating with no code of the library.
+
+A global forward pre-hook finds the modules that own parameters and are fed with observations (or observations and
+actions, as Q networks are); some optimizer steps later it is replaced by hooks on just those, since a global hook
+makes every module call take PyTorch's slow path. A global optimizer hook sees every step.
+
+The hooks are plain functions of this module, so that a library may copy or pickle a network that carries one.
+"""
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from rlbench.probe.ledger import GRADIENT
+from rlbench.probe.taps import sample_indices
+
+# Global hooks stay for this many optimizer steps, so that modules first fed after the first update are found too.
+DISCOVERY_STEPS = 64
+
+_tap = None
+
+
+def install(taps, action_dim):
+    """Start tapping in this process; ``action_dim`` is 0 where actions are discrete."""
+    global _tap
+    _tap = _Tap(taps, action_dim)
+    _tap.discovery = register_module_forward_pre_hook(_module_called)
+    register_optimizer_step_post_hook(_optimizer_stepped)
+
+
+class _Tap:
+    """What the hooks know: the fed modules and the optimizers, by ``id``, each held so that the id stays its own."""
+
+    def __init__(self, taps, action_dim):
+        self.taps, self.widths = taps, (taps.dim, taps.dim + action_dim)
+        self.fed, self.rejected, self.optimizers = {}, {}, {}
+        self.discovery, self.steps = None, 0
+
+
+class _Fed:
+    """A module that is fed with observations: its index, and a cheap way to read its fingerprint."""
+
+    def __init__(self, index, module, parameter):
+        self.index, self.module, self.parameter = index, module, parameter
+        self._address = None
+
+    def weights(self):
+        """Return the fingerprint of the module's first parameter, 16 bytes."""
+        parameter = self.parameter
+        if parameter.data_ptr() != self._address:
+            flat = parameter.detach().reshape(-1)[sample_indices(parameter.numel())]
+            if parameter.device.type != "cpu" or not parameter.is_contiguous():
+                return flat.float().cpu().numpy().tobytes().ljust(16, b"\0")
+            # A numpy view of the sampled elements: reading them again costs no tensor operation.
+            self._address, self._view = parameter.data_ptr(), flat.numpy()
+        return self._view.tobytes().ljust(16, b"\0")
+
+
+def _module_called(module, args):
+    """Forward pre-hook: note a batch of observations."""
+    tap = _tap
+    if tap is None or tap.taps.paused or not args:
+        return
+    x = args[0]
+    if not isinstance(x, torch.Tensor) or x.dim() == 0 or x.shape[-1] not in tap.widths:
+        return
+    fed = tap.fed.get(id(module)) or _admit(tap, module)
+    if fed is None:
+        return
+    if x.requires_grad or x.dtype != torch.float32 or x.device.type != "cpu":
+        x = x.detach()[..., : tap.taps.dim].float().cpu()
+    tap.taps.fed(x.numpy(), fed.index, GRADIENT if torch.is_grad_enabled() else 0, fed.weights())
+
+
+def _admit(tap, module):
+    """Return the record of a module first fed now, or None when it is not one that reads the observation.
+
+    A module with weights of its own reads it; so does a scripted module, whose inner modules no hook sees.
+    """
+    if id(module) in tap.rejected:
+        return None
+    own = list(module.parameters(recurse=isinstance(module, torch.jit.ScriptModule)))
+    if not own:
+        tap.rejected[id(module)] = module
+        return None
+    tap.fed[id(module)] = fed = _Fed(len(tap.taps.modules), module, own[0])
+    tap.taps.modules.append({"type": type(module).__name__, "optimizer": None, "device": str(own[0].device)})
+    tap.taps.describe()
+    if tap.discovery is None:
+        _hook(module)
+    return fed
+
+
+def _hook(module):
+    """Hook one module, unless it is a copy of a hooked one and carries the hook already."""
+    if _module_called not in module._forward_pre_hooks.values():
+        module.register_forward_pre_hook(_module_called)
+
+
+def _optimizer_stepped(optimizer, args, kwargs):
+    """Optimizer post hook: note the new weights of every fed module that the optimizer owns."""
+    tap = _tap
+    if tap is None or tap.taps.paused:
+        return
+    known = tap.optimizers.get(id(optimizer))
+    if known is None or known[3] != len(tap.fed):
+        known = _know(tap, optimizer)
+    index, _, owned, _ = known
+    rate = float(optimizer.param_groups[0].get("lr", float("nan")))
+    for fed in owned:
+        tap.taps.stepped(index, fed.index, rate, fed.weights())
+    tap.steps += 1
+    if tap.steps == DISCOVERY_STEPS:
+        tap.discovery.remove()
+        tap.discovery = None
+        for fed in tap.fed.values():
+            _hook(fed.module)
+
+
+def _know(tap, optimizer):
+    """Return ``(index, optimizer, owned fed modules, number of fed modules)`` and describe the optimizer."""
+    parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    owned = [fed for fed in tap.fed.values() if id(fed.parameter) in parameters]
+    old = tap.optimizers.get(id(optimizer))
+    index = old[0] if old else len(tap.taps.optimizers)
+    description = {
+        "type": type(optimizer).__name__,
+        "parameters": sum(p.numel() for p in parameters.values()),
+        "eps": optimizer.param_groups[0].get("eps"),
+    }
+    tap.taps.optimizers[index:] = [description, *tap.taps.optimizers[index + 1 :]]
+    for fed in owned:
+        tap.taps.modules[fed.index]["optimizer"] = index
+    tap.optimizers[id(optimizer)] = known = (index, optimizer, owned, len(tap.fed))
+    tap.taps.facts = {"framework": "torch " + torch.__version__, "compute_threads": torch.get_num_threads()}
+    tap.taps.describe()
+    return known
