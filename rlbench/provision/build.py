@@ -176,7 +176,8 @@ class _Build:
         return _guest(final, marker, build_s=marker.build_s)
 
     def _install(self, folder: Path) -> None:
-        lock, install = self.library.lock, self.library.install
+        # Absolute: uv runs in another folder.
+        lock, install = self.library.lock.absolute(), self.library.install
         self._uv(
             [
                 *("venv", "--relocatable", "--clear", "--no-project"),

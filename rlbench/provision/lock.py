@@ -31,7 +31,7 @@ def lock(
     Raises UserError when requirements.in is missing or cannot be resolved, Unavailable without the library's
     Python.
     """
-    wanted = library.folder / "requirements.in"
+    wanted = (library.folder / "requirements.in").absolute()
     if not wanted.is_file():
         raise UserError(f"{wanted} is missing: it names the packages that the lock is made from")
     interpreter = find_interpreter(library.python, lambda message: report(f"{library.name}: {message}"))

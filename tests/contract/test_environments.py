@@ -143,3 +143,10 @@ def test_lock_is_made_from_requirements(library: Library) -> None:
     assert lock(library) == {"six": (None, "1.16.0")}
     assert library.lock.read_text() == "six==1.16.0\n"
     assert lock(library) == {}
+
+
+def test_adapters_given_by_a_relative_path(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(library.folder.parent)
+    relative = load_library(Path(library.folder.name))
+    assert environment(relative).packages == {"six": "1.16.0"}
+    assert lock(relative) == {}
