@@ -152,7 +152,7 @@ def lock(
 
 
 _COLUMNS = ("library", "state", "python", "accelerator", "packages", "size_mb", "built_at", "folder")
-_HEADINGS = ("library", "state", "Python", "for", "packages", "MB", "built (UTC)")
+_HEADINGS = ("library", "state", "Python", "for", "packages", "MB", "built")
 
 
 def _rows(library: Library) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def _rows(library: Library) -> list[dict[str, Any]]:
             "accelerator": marker.accelerator if marker else None,
             "packages": len(marker.packages) if marker else None,
             "size_mb": marker.size_mb if marker else None,
-            "built_at": marker.built_at[:16] if marker else None,
+            "built_at": marker.built_at if marker else None,
             "folder": str(folder),
         }
         rows.append(values)
