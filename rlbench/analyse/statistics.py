@@ -1,8 +1,8 @@
 """Means, interquartile means and ratios over seeds, each with a bootstrap interval.
 
-Intervals are percentile bootstraps (Efron 1979, doi:10.1214/aos/1176344552) by ``scipy.stats.bootstrap``. They
-resample whole seeds: the variation inside one trial says nothing about how another seed would do. Ratios are
-geometric means (Fleming and Wallace 1986, doi:10.1145/5666.5673), so that A/B and B/A agree.
+Intervals are percentile bootstraps (Efron 1979, doi:10.1214/aos/1176344552) by ``scipy.stats.bootstrap``.
+They resample whole seeds: the variation inside one trial says nothing about how another seed would do.
+Ratios are geometric means (Fleming and Wallace 1986, doi:10.1145/5666.5673), so that A/B and B/A agree.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def iqm(values: Iterable[float]) -> float | None:
 def iqm_band(curves: Array, confidence: float = 0.95, seed: int = 0) -> tuple[Array, Array, Array]:
     """Return ``(iqm, low, high)``, each of shape ``(points,)``, of ``curves`` of shape ``(seeds, points)``.
 
-    The interval at each point is a bootstrap over seeds (Agarwal et al. 2021, arXiv:2108.13264, with one task);
-    with one seed all three are that curve.
+    The interval at each point is a bootstrap over seeds (Agarwal et al. 2021, arXiv:2108.13264, with one
+    task); with one seed all three are that curve.
     """
     if len(curves) < 2:
         return curves[0], curves[0], curves[0]
@@ -97,8 +97,8 @@ def ratio(
     """Return the geometric-mean ratio candidate / baseline of values by seed.
 
     Seeds that both sides have are compared in pairs (their trials ran next to each other, so slow drift of
-    the machine cancels); with fewer than 2 common seeds, and seeds that differ, the sides are resampled apart.
-    None when a side is empty or has a value that is not above 0: no ratio is defined then.
+    the machine cancels); with fewer than 2 common seeds, and seeds that differ, the sides are resampled
+    apart. None when a side is empty or has a value that is not above 0: no ratio is defined then.
     """
     if not candidate or not baseline or min(*candidate.values(), *baseline.values()) <= 0:
         return None

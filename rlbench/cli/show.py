@@ -110,7 +110,8 @@ def schema(
 
 
 def _libraries() -> dict[str, Library] | None:
-    # What the catalogue says of the libraries is an addition: a broken adapter must not hide measured results.
+    # What the catalogue says of the libraries is an addition: a broken adapter must not hide measured
+    # results.
     try:
         return load_libraries()
     except UserError as error:

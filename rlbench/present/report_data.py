@@ -1,0 +1,186 @@
+"""What the HTML report says, as plain data for its template."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rlbench.catalog.library import Library
+from rlbench.errors import UserError
+from rlbench.present import groups as g
+from rlbench.present.chart_data import machine_text
+from rlbench.present.figures import BY_NAME, FIGURES, MISSING, Figure, format_value, with_unit
+from rlbench.present.table import bounds, learned_text, reasons_text
+
+MAIN = [
+    "env_steps_per_s", "share_of_ceiling", "action_latency_ms_p50", "action_latency_ms_p99",
+    "update_latency_ms_p50", "lag_mean", "lag_p95", "lag_max", "sample_age_ms_p50",
+    "reuse_mean", "provenance_genuine", "return_last", "return_greedy", "seconds_to_threshold",
+    "cpu_s_per_1k_steps", "peak_memory_mb",
+]  # fmt: skip
+
+
+def load_run(run: Path) -> dict[str, Any]:
+    """Return ``run.json``; raises UserError when it is missing or not JSON."""
+    try:
+        return dict(json.loads((run / "run.json").read_text()))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{run / 'run.json'}: cannot be read ({error})") from None
+
+
+def sections(trials: pd.DataFrame, audit: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return one section per scenario: its facts, headline and table rows."""
+    found = []
+    for scenario in dict.fromkeys(trials["scenario"].dropna()):
+        part = trials[trials["scenario"] == scenario]
+        groups = g.group_trials(part)
+        context = g.varying(groups)
+        first = part.iloc[0]
+        settings = part["settings"].dropna()
+        found.append(
+            {
+                "name": scenario,
+                "line": f"{str(first['algorithm']).upper()} on {first['env_id']}",
+                "headline": _headline(groups, context),
+                "rows": [_row(group, context, audit) for group in groups],
+                "settings": json.dumps(json.loads(settings.iloc[0]), indent=2)
+                if len(settings)
+                else "not recorded",
+                "nulls": [entry for group in groups if (entry := _nulls(group, context))],
+            }
+        )
+    return found
+
+
+def audits(audit: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return per library the audited settings, equal rows of several seeds merged, differing ones first."""
+    found = []
+    columns = ["setting", "asked", "seen", "verdict", "note"]
+    for library, rows in audit.groupby("library", sort=True):
+        merged = (
+            rows.fillna(dict.fromkeys(columns, "")).groupby(columns, sort=False).size().reset_index(name="n")
+        )
+        merged = merged.sort_values("verdict", key=lambda verdict: verdict != "differs", kind="stable")
+        found.append({"library": library, "rows": merged.to_dict("records"),
+                      "differs": int((merged["verdict"] == "differs").sum())})  # fmt: skip
+    return found
+
+
+def problems(trials: pd.DataFrame) -> list[dict[str, str]]:
+    """Return the trials that were not ok, with status, reason and output tail (untrusted text)."""
+    return [
+        {
+            "trial": str(trial["trial_id"]),
+            "status": str(trial["status"]),
+            "reason": g.plain(str(trial["reason"])) if not pd.isna(trial["reason"]) else "no reason recorded",
+            "tail": g.plain(str(trial["output_tail"])) if not pd.isna(trial["output_tail"]) else "",
+        }
+        for _, trial in trials[trials["status"] != "ok"].sort_values("order").iterrows()
+    ]
+
+
+def facts(trials: pd.DataFrame, info: dict[str, Any]) -> dict[str, Any]:
+    """Return the run's facts: id, date, machines, versions, statuses and the command to repeat it."""
+    started = sorted(trials["started_at"].dropna())
+    machines = [machine_text(json.loads(text)) for text in dict.fromkeys(trials["machine"].dropna())]
+    commits = sorted(set(trials["git_commit"].dropna()))
+    return {
+        "run_id": str(info.get("run_id") or (trials["run_id"].iloc[0] if len(trials) else "unknown")),
+        "started": started[0][:16].replace("T", " ") + " UTC" if started else "not recorded",
+        "machines": list(dict.fromkeys(machines)) or ["not recorded"],
+        "rlbench": ", ".join(sorted(set(trials["rlbench_version"].dropna()))) or "not recorded",
+        "commit": ", ".join(commit[:12] for commit in commits),
+        "statuses": ", ".join(
+            f"{count} {status}" for status, count in trials["status"].value_counts().items()
+        ),
+        "versions": _versions(trials),
+        "command": command(trials, info),
+    }
+
+
+def command(trials: pd.DataFrame, info: dict[str, Any]) -> str:
+    """Return the run's recorded command line, or the plain one of each scenario when there is none."""
+    recorded = info.get("command")
+    if recorded:
+        return shlex.join(map(str, recorded)) if isinstance(recorded, list) else str(recorded)
+    return "\n".join(
+        f"rlbench run {shlex.quote(str(name))}" for name in dict.fromkeys(trials["scenario"].dropna())
+    )
+
+
+def library_notes(names: list[str], libraries: dict[str, Library] | None) -> list[dict[str, Any]]:
+    """Return what the catalogue knows about the run's libraries: known issues and what cannot be set."""
+    known = [libraries[name] for name in names if libraries and name in libraries]
+    return [
+        {"title": each.title, "issues": each.known_issues, "not_settable": each.not_settable}
+        for each in known
+        if each.known_issues or each.not_settable
+    ]
+
+
+def _headline(groups: list[g.Group], context: list[str]) -> str:
+    fair = []
+    for group in groups:
+        speed = g.measured(group, "env_steps_per_s").summary.mean
+        judged, found = g.learned(group)
+        as_asked = bool(group.ok["audit_ok"].eq(True).all()) and len(group.ok) == len(group.trials)
+        if speed is not None and as_asked and judged == found == len(group.trials):
+            fair.append((speed, f"{g.label(group, context)} {g.symbols(g.markers(group))}".strip()))
+    if not fair:
+        return "No library both learned in every seed and ran with the settings as asked."
+    speed, name = max(fair)
+    shown = with_unit(BY_NAME["env_steps_per_s"], speed)
+    return f"Fastest of those that learned in every seed with the settings as asked: {name}, {shown}."
+
+
+def _row(group: g.Group, context: list[str], audit: pd.DataFrame) -> dict[str, Any]:
+    marks = g.markers(group, audit)
+    judged, found = g.learned(group)
+    return {
+        "name": g.label(group, context),
+        "symbols": g.symbols(marks),
+        "markers": [f"{mark.symbol} {mark.text}" for mark in marks],
+        "seeds": f"{len(group.ok)}/{len(group.trials)}",
+        "learned": {"text": learned_text(group), "sort": found / judged if judged else ""},
+        "bad": bool(judged and found < judged),
+        "cells": [_cell(group, BY_NAME[name]) for name in MAIN],
+    }
+
+
+def _cell(group: g.Group, figure: Figure) -> dict[str, Any]:
+    value, reasons = g.measured(group, figure.name)
+    return {
+        "text": format_value(figure, value.mean),
+        "interval": bounds(figure, value),
+        "sort": "" if value.mean is None else repr(value.mean),
+        "why": "; ".join(reasons_text(reasons)) if value.mean is None else "",
+    }
+
+
+def _nulls(group: g.Group, context: list[str]) -> dict[str, Any] | None:
+    if not len(group.ok):
+        return None  # said once, under the trials that did not run
+    by_reason: dict[str, list[str]] = {}
+    for figure in FIGURES:
+        value, reasons = g.measured(group, figure.name)
+        if value.mean is None:
+            by_reason.setdefault("; ".join(reasons_text(reasons)) or MISSING, []).append(figure.name)
+    return {"name": g.label(group, context), "reasons": by_reason} if by_reason else None
+
+
+def _versions(trials: pd.DataFrame) -> list[dict[str, str]]:
+    found = {}
+    for _, trial in trials.iterrows():
+        packages = g.loads(trial["packages"], {})
+        if not pd.isna(trial["library_version"]):
+            found[str(trial["library"])] = {
+                "library": str(trial["library"]),
+                "version": str(trial["library_version"]),
+                "python": "" if pd.isna(trial["python"]) else str(trial["python"]),
+                "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
+            }
+    return [found[name] for name in sorted(found)]
