@@ -22,7 +22,7 @@ class Trial:
         """Unique within a run, and usable as a file name."""
         topology = self.scenario.topology
         where = "" if topology.mode == "sync" else f"-{topology.mode}{topology.workers}"
-        return f"{self.scenario.name}{where}-{self.library}-s{self.seed}"
+        return f"{self.scenario.name}{where}-{self.library.replace(':', '+')}-s{self.seed}"
 
 
 def plan(libraries: list[Library], scenarios: list[Scenario], seeds: list[int]) -> list[Trial]:
@@ -35,7 +35,7 @@ def plan(libraries: list[Library], scenarios: list[Scenario], seeds: list[int]) 
         shift = turn % len(libraries)
         for scenario in scenarios:
             for library in libraries[shift:] + libraries[:shift]:
-                trials.append(Trial(library.name, scenario, seed, len(trials)))
+                trials.append(Trial(library.label, scenario, seed, len(trials)))
     return trials
 
 

@@ -41,6 +41,18 @@ class Capabilities(_Table):
     max_envs: int | None = Field(None, ge=1, description="largest n_envs (null: no limit)")
 
 
+class Axes(_Table):
+    """The library's architecture, in one phrase per axis."""
+
+    orchestration: str = Field(description="who starts and schedules actors and learners")
+    rollout_buffer: str = Field(description="where experience waits to be learned from")
+    weight_sync: str = Field(description="how new weights reach the actors")
+    staleness_management: str = Field(description="what is done about samples of old policies")
+    partial_rollouts: str = Field(description="whether a rollout may span updates or episodes")
+    lora: str = Field(description="support for low-rank adapters")
+    distributed_backend: str = Field(description="what it uses to span processes and machines")
+
+
 class Issue(_Table):
     """A defect of the library that was found by measurement."""
 
@@ -67,9 +79,19 @@ class Library(_Table):
     backend: Literal["torch", "tensorflow", "jax", "chainer", "numpy"]
     install: Install = Install()
     capabilities: Capabilities
+    axes: Axes
+    variants: dict[str, str] = Field(
+        default_factory=dict, description="`name:variant` works around a defect of the library; what it does"
+    )
     not_settable: dict[str, str] = Field(default_factory=dict, description="audited setting -> why not")
     known_issues: list[Issue] = Field(default_factory=list)
     folder: Path = Field(exclude=True)
+    variant: str | None = Field(None, exclude=True)
+
+    @property
+    def label(self) -> str:
+        """What trials, tables and charts call it: ``name``, or ``name:variant``."""
+        return f"{self.name}:{self.variant}" if self.variant else self.name
 
     @property
     def lock(self) -> Path:
@@ -111,7 +133,19 @@ def load_libraries(extra: list[Path] | None = None) -> dict[str, Library]:
 
 
 def find_library(name: str, libraries: dict[str, Library]) -> Library:
-    """Return the library called ``name`` (or by one of its other spellings); raises UserError, naming the nearest."""
+    """Return the library called ``name`` (or by one of its other spellings), as the variant behind a colon if any.
+
+    Raises UserError, naming the nearest.
+    """
+    name, colon, variant = name.partition(":")
+    if colon:
+        library = find_library(name, libraries)
+        if variant not in library.variants:
+            raise UserError(
+                f"library '{library.name}' has no variant '{variant}'{nearest(variant, library.variants)} "
+                f"(it has: {', '.join(library.variants) or 'none'})"
+            )
+        return library.model_copy(update={"variant": variant})
     wanted = name.strip().lower().replace("-", "_")
     if wanted in libraries:
         return libraries[wanted]

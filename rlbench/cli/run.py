@@ -69,9 +69,9 @@ def run(
             raise UserError(f"--run-id {name}: must be a new plain name (that one is taken or has a slash in it)")
         folder = results / name
         absolute = [str(path.resolve()) for path in adapters or []]
-        spec = RunSpec(name, [each.name for each in chosen], chosen_scenarios, list(range(1, count + 1)), absolute)
+        spec = RunSpec(name, [each.label for each in chosen], chosen_scenarios, list(range(1, count + 1)), absolute)
         spec.save(folder)
-    _execute(folder, spec, chosen, {each.name: each for each in chosen}, jobs, keep_ledgers, json)
+    _execute(folder, spec, chosen, {each.label: each for each in chosen}, jobs, keep_ledgers, json)
 
 
 def _execute(
@@ -139,4 +139,4 @@ def _libraries(names: list[str], scenarios: list[Scenario], known: dict[str, Lib
         raise UserError("name the libraries to compare, e.g. --library sb3,cleanrl or --library all")
     if "all" in asked:
         return list(known.values())
-    return list({library.name: library for library in (find_library(name, known) for name in asked)}.values())
+    return list({library.label: library for library in (find_library(name, known) for name in asked)}.values())

@@ -42,7 +42,7 @@ def guest_variables(code: Path, threads: int, mark: str, temporary: Path | None 
     """
     variables = {key: value for key, value in os.environ.items() if key not in _UNWANTED}
     variables |= dict.fromkeys(_THREADS, str(threads))
-    variables |= {"PYTHONPATH": str(code), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", MARK: mark}
+    variables |= {"PYTHONPATH": str(code.resolve()), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", MARK: mark}
     if temporary is not None:
         temporary.mkdir(exist_ok=True)
         variables["TMPDIR"] = str(temporary.resolve())
@@ -56,6 +56,7 @@ def write_job(folder: Path, library: Library, scenario: Scenario, seed: int, arm
         "folder": str(folder.resolve()),
         "seed": seed,
         "arm": arm,
+        "variant": library.variant,
         "backend": library.backend,
         "adapter": str(library.adapter.resolve()),
         "import_name": library.import_name,

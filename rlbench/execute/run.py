@@ -93,7 +93,7 @@ def execute_run(
     with RunProgress(len(trials), len(trials) - len(missing)) as progress:
         if missing:
             try:
-                _trials(run, work, missing, {each.name: each for each in libraries}, jobs, keep_ledgers, progress)
+                _trials(run, work, missing, {each.label: each for each in libraries}, jobs, keep_ledgers, progress)
             finally:
                 if not keep_ledgers:
                     shutil.rmtree(work, ignore_errors=True)
@@ -113,7 +113,9 @@ def _trials(
 ) -> None:
     needed = [library for name, library in libraries.items() if any(trial.library == name for trial in missing)]
     progress.say(f"environments: {', '.join(library.name for library in needed)}")
-    built = environments(needed, jobs=jobs, report=progress.say)
+    # Variants of a library share its environment.
+    by_name = environments({each.name: each for each in needed}.values(), jobs=jobs, report=progress.say)
+    built = {each.label: by_name[each.name] for each in needed}
     work.mkdir(parents=True)
     code = guest_code(work / "guest")
     faults = _preflight(missing, libraries, built, code)

@@ -21,6 +21,7 @@ class Trial:
     def __init__(self, job):
         scenario = job["scenario"]
         self.folder, self.seed, self.arm = job["folder"], job["seed"], job["arm"]
+        self.variant = job["variant"]
         self.env_id, self.env_kwargs = scenario["environment"]["id"], scenario["environment"]["kwargs"]
         self.algorithm = scenario["algorithm"]["name"]
         for table in ("algorithm", "network", "topology"):
