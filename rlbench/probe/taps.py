@@ -69,6 +69,12 @@ class Taps:
             self.optimizers.append({"type": None})
         self.stepped(optimizer, self._manual(module), learning_rate, fingerprint(weights))
 
+    def describe_optimizer(self, kind, parameters, optimizer=0):
+        """Say what an optimizer is, for the audit: its class's name and how many parameter elements it owns."""
+        while len(self.optimizers) <= optimizer:
+            self.optimizers.append({"type": None})
+        self.optimizers[optimizer] = {"type": kind, "parameters": int(parameters)}
+
     def stepped(self, optimizer, module, learning_rate, weights):
         """Note one optimizer step and the 16-byte fingerprint of ``module``'s weights after it."""
         if self.paused:
