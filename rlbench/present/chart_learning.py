@@ -47,8 +47,8 @@ def _curve(scene: Scene, x: str, label: str) -> Figure:
     if threshold is not None:
         axes.axhline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.annotate(
-            f"threshold {threshold:g}", (1, threshold), (-2, 3), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="right", fontsize=8.5,
+            f"threshold {threshold:g}", (0, threshold), (4, 3), xycoords=("axes fraction", "data"),
+            textcoords="offset points", fontsize=8.5,
         )  # fmt: skip
     axes.set(xlabel=label, ylabel=f"return, mean of {window} episodes", xlim=(0, None))
     axes.xaxis.set_major_formatter(thousands)

@@ -57,14 +57,16 @@ KINDS = [
           "How many policy versions lie between acting and learning. Epochs and minibatches alone spread it "
           "from 0 to epochs x minibatches - 1; what lies beyond is asynchrony."),
     _Kind("lag-time", "Lag over time", chart_staleness.lag_over_time,
-          "A rising line means that the learner outruns its actors, or a queue fills up."),
+          "A sawtooth is the epochs over one rollout. Peaks that climb mean that the learner outruns its "
+          "actors or that a queue fills up."),
     _Kind("sample-age", "Age of samples at first use", chart_staleness.sample_age,
           "Point: median. Thick: middle half. Thin: 5th to 95th percentile. Further left is fresher."),
     _Kind("action-latency", "Time from observation to action", chart_speed.action_latency,
           "Further left is faster; a long way from p50 to p99 means hiccups. Gaps with an update in them are "
           "left out."),
     _Kind("time-breakdown", "Where the time goes", chart_speed.time_breakdown,
-          "Shares of an environment process's wall time. Everything but the environment is the library's."),
+          "Shares of an environment process's wall time. Acting and learning are the library's; other is "
+          "resets and waiting for the other environments of a vector."),
     _Kind("memory", "Memory over time", chart_speed.memory,
           "Proportional set size of all processes together. A steady climb is a leak or a filling buffer."),
 ]  # fmt: skip

@@ -26,8 +26,10 @@ THEMED = {
 }
 
 
-def write_report(run: Path, libraries: dict[str, Library] | None = None) -> Path:
-    """Draw the run's charts, write ``run/report.html`` and return its path.
+def write_report(
+    run: Path, libraries: dict[str, Library] | None = None, charts: list[Chart] | None = None
+) -> Path:
+    """Write ``run/report.html`` and return its path; draws the run's charts unless they are given.
 
     ``libraries`` adds what the catalogue knows of them: known issues, and settings that cannot be set. A
     run without a single ok trial still gets a report. Raises UserError for a folder that is not a run or
@@ -35,7 +37,7 @@ def write_report(run: Path, libraries: dict[str, Library] | None = None) -> Path
     """
     info = load_run(run)
     trials, audit = read_table(run, "trials"), read_table(run, "audit")
-    charts = chart_list(run)
+    charts = chart_list(run) if charts is None else charts
     names = sorted(set(trials["library"].dropna()))
     context: dict[str, Any] = {
         "run": facts(trials, info),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from rlbench.analyse.statistics import ratio
 from rlbench.catalog.library import Library
 from rlbench.errors import UserError
 from rlbench.present import groups as g
@@ -103,38 +104,65 @@ def facts(trials: pd.DataFrame, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def command(trials: pd.DataFrame, info: dict[str, Any]) -> str:
-    """Return the run's recorded command line, or the plain one of each scenario when there is none."""
-    recorded = info.get("command")
-    if recorded:
-        return shlex.join(map(str, recorded)) if isinstance(recorded, list) else str(recorded)
-    return "\n".join(
-        f"rlbench run {shlex.quote(str(name))}" for name in dict.fromkeys(trials["scenario"].dropna())
-    )
+    """Return the command line that runs the same libraries, scenarios and seeds again, from ``run.json``."""
+    # run.json holds whole scenarios; one that is only named is taken as a shipped one.
+    scenarios = [each["name"] if isinstance(each, dict) else each for each in info.get("scenarios", [])]
+    libraries = info.get("libraries") or list(dict.fromkeys(trials["library"].dropna()))
+    words = ["rlbench", "run", *map(str, scenarios or dict.fromkeys(trials["scenario"].dropna()))]
+    for name in libraries:
+        words += ["--library", str(name)]
+    seeds = info.get("seeds") or list(dict.fromkeys(trials["seed"].dropna()))
+    words += ["--seeds", str(len(seeds))] if seeds else []
+    for folder in info.get("adapters", []):
+        words += ["--adapters", str(folder)]
+    return shlex.join(words)
 
 
 def library_notes(names: list[str], libraries: dict[str, Library] | None) -> list[dict[str, Any]]:
-    """Return what the catalogue knows about the run's libraries: known issues and what cannot be set."""
-    known = [libraries[name] for name in names if libraries and name in libraries]
+    """Return what the catalogue knows of the libraries: architecture, variants, issues, what is not settable.
+
+    ``names`` are those of the trials, ``library`` or ``library:variant``.
+    """
+    bare = dict.fromkeys(name.split(":")[0] for name in names)
+    known = [libraries[name] for name in bare if name in libraries] if libraries else []
     return [
-        {"title": each.title, "issues": each.known_issues, "not_settable": each.not_settable}
+        {
+            "title": each.title,
+            "axes": {name.replace("_", " "): phrase for name, phrase in each.axes.model_dump().items()},
+            "variants": {f"{each.name}:{variant}": what for variant, what in each.variants.items()},
+            "issues": each.known_issues,
+            "not_settable": each.not_settable,
+        }
         for each in known
-        if each.known_issues or each.not_settable
     ]
 
 
 def _headline(groups: list[g.Group], context: list[str]) -> str:
-    fair = []
+    speed = "env_steps_per_s"
+    fair: list[tuple[float, g.Group]] = []
     for group in groups:
-        speed = g.measured(group, "env_steps_per_s").summary.mean
+        mean = g.measured(group, speed).summary.mean
         judged, found = g.learned(group)
         as_asked = bool(group.ok["audit_ok"].eq(True).all()) and len(group.ok) == len(group.trials)
-        if speed is not None and as_asked and judged == found == len(group.trials):
-            fair.append((speed, f"{g.label(group, context)} {g.symbols(g.markers(group))}".strip()))
+        if mean is not None and as_asked and judged == found == len(group.trials):
+            fair.append((mean, group))
     if not fair:
         return "No library both learned in every seed and ran with the settings as asked."
-    speed, name = max(fair)
-    shown = with_unit(BY_NAME["env_steps_per_s"], speed)
-    return f"Fastest of those that learned in every seed with the settings as asked: {name}, {shown}."
+    mean, best = max(fair, key=lambda each: each[0])
+    names = {
+        id(group): f"{g.label(group, context)} {g.symbols(g.markers(group))}".strip() for _, group in fair
+    }
+    shown = with_unit(BY_NAME[speed], mean)
+    said = (
+        f"Fastest of those that learned in every seed with the settings as asked: {names[id(best)]}, {shown}"
+    )
+    level = [names[id(group)] for _, group in fair if group is not best and not _apart(best, group, speed)]
+    return f"{said}; no difference that can be called to {', '.join(level)}." if level else f"{said}."
+
+
+def _apart(first: g.Group, second: g.Group, figure: str) -> bool:
+    found = ratio(g.by_seed(first, figure), g.by_seed(second, figure))
+    return found is not None and found.low is not None and found.low > 1
 
 
 def _row(group: g.Group, context: list[str], audit: pd.DataFrame) -> dict[str, Any]:

@@ -45,13 +45,15 @@ class Look(NamedTuple):
 def looks(libraries: list[str]) -> list[Look]:
     """Return the look of each series; ``libraries`` names the library of each, again for each topology.
 
-    The colour follows the library; dash and point tell the topologies of one library apart.
+    The colour follows the library, also of a ``library:variant``; dash and point tell its variants and its
+    topologies apart.
     """
-    unlisted = sorted(set(libraries) - set(PLACES))
+    names = [name.split(":")[0] for name in libraries]
+    unlisted = sorted(set(names) - set(PLACES))
     places = {name: place for place, name in enumerate([*PLACES, *unlisted])}
     found = []
-    for index, name in enumerate(libraries):
-        nth = libraries[:index].count(name)
+    for index, name in enumerate(names):
+        nth = names[:index].count(name)
         found.append(Look(_colour(places[name]), DASHES[nth % len(DASHES)], POINTS[nth % len(POINTS)]))
     return found
 

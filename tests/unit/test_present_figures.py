@@ -88,5 +88,11 @@ def test_series_of_one_library_differ_by_dash() -> None:
     assert len({str(look.dash) for look in many}) == 4
 
 
+def test_a_variant_has_its_librarys_colour_and_a_dash_of_its_own() -> None:
+    plain, fixed = looks(["garage", "garage:fixed"])
+    assert plain.colour == fixed.colour
+    assert plain.dash != fixed.dash
+
+
 def test_all_known_libraries_have_colours_of_their_own() -> None:
     assert len({look.colour for look in looks([*PLACES, "another"])}) == len(PLACES) + 1

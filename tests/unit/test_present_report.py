@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from synthetic import build_run, default_rows, failed_row, trial_row
 
-from rlbench.catalog.library import Library
+from rlbench.catalog.library import Axes, Library
 from rlbench.errors import UserError
 from rlbench.present.charts import KINDS, chart_list, draw_charts
 from rlbench.present.report import write_report
@@ -30,6 +31,8 @@ def library() -> Library:
         "name": "cleanrl", "title": "CleanRL", "package": "cleanrl", "import_name": "cleanrl",
         "licence": "MIT", "alive": True, "python": "3.10", "backend": "torch", "folder": Path("x"),
         "capabilities": {"algorithms": ["ppo"], "action_spaces": ["discrete"]},
+        "axes": {name: f"its {name}" for name in Axes.model_fields},
+        "variants": {"fixed": "leaves out terminal rows"},
         "not_settable": {"max_grad_norm": "clips by <value>"},
         "known_issues": [{"title": "Learns from terminal rows", "evidence": "138 of 4096"}],
     })  # fmt: skip
@@ -121,17 +124,33 @@ def test_the_report_says_everything(html: str) -> None:
         "Fastest of those that learned in every seed with the settings as asked: sb3",
         "≠ audit differs: learning_rate", "✗ does not learn", '<tr class="differs">', "0.0003",
         "the library clips by value", "no GPU in this machine (2 trials)", "no Python 3.9 here",
-        "Learns from terminal rows", "rlbench schema", "rlbench run quickstart", "&#34;batch_size&#34;: 64",
+        "Learns from terminal rows", "its weight_sync", "cleanrl:fixed", "rlbench schema",
+        "rlbench run quickstart --library cleanrl --library rllib", "&#34;batch_size&#34;: 64",
         "prefers-color-scheme: dark",
     ):  # fmt: skip
         assert part in html, part
     assert html.count("<svg ") == len(KINDS)
 
 
-def test_the_recorded_command_is_shown(tmp_path: Path) -> None:
+def test_the_command_repeats_what_run_json_says(tmp_path: Path) -> None:
     run = build_run(tmp_path, rows=default_rows()[:1])
-    (run / "run.json").write_text('{"run_id": "run-1", "command": ["rlbench", "run", "quick start"]}')
-    assert "rlbench run &#39;quick start&#39;" in write_report(run).read_text()
+    info = {
+        "run_id": "r",
+        "scenarios": [{"name": "quickstart"}],
+        "libraries": ["sb3", "acme"],
+        "seeds": [0, 1],
+    }
+    (run / "run.json").write_text(json.dumps(info | {"adapters": ["my adapters"]}))
+    said = "rlbench run quickstart --library sb3 --library acme --seeds 2 --adapters &#39;my adapters&#39;"
+    assert said in write_report(run).read_text()
+
+
+def test_the_headline_names_those_that_cannot_be_told_apart(tmp_path: Path) -> None:
+    rows = [trial_row("sb3", seed, env_steps_per_s=1000.0) for seed in (0, 1)]
+    rows += [trial_row("cleanrl", seed, env_steps_per_s=900.0 + 180 * seed) for seed in (0, 1)]
+    rows += [trial_row("acme", seed, env_steps_per_s=500.0, learned=True) for seed in (0, 1)]
+    html = write_report(build_run(tmp_path, rows=rows)).read_text()
+    assert "sb3, 1\u202f000\u202fsteps/s; no difference that can be called to cleanrl." in html
 
 
 def test_a_broken_run_json_is_one_clear_sentence(tmp_path: Path) -> None:
