@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rlbench.present.chart_data import NoData, Scene, Series, counted, quantiles
+from rlbench.present.chart_data import NoData, Scene, Series, counted, each_seed, quantiles
 from rlbench.present.chart_parts import (
     horizontal,
     new_figure,
@@ -63,27 +63,28 @@ def lag_histogram(scene: Scene) -> Figure:
 
 
 def lag_over_time(scene: Scene) -> Figure:
-    """Mean lag of the batches in each stretch of time, and the largest; one panel a library, all seeds."""
+    """Mean lag of the batches in each stretch of time and its range; one panel a library, one line a seed."""
     panels = []
     for series in scene.series:
-        binned = _binned(scene.rows(series, "updates"))
-        if len(binned) > 1:
-            panels.append((series, binned))
+        # Each seed apart: rollouts of different seeds are out of step, and their mean would be flat.
+        binned = [_binned(seed) for seed in each_seed(scene.rows(series, "updates"))]
+        seeds = [each for each in binned if len(each) > 1]
+        if seeds:
+            panels.append((series, seeds))
     if not panels:
         raise NoData("no trial recorded the lag of its updates")
     figure, axes = small_multiples(len(panels), "seconds after the first environment step")
-    tops = [binned["highest"].max() for _, binned in panels]
+    tops = [max(float(seed["highest"].max()) for seed in seeds) for _, seeds in panels]
     common = max(tops) if max(tops) <= COMPARABLE * max(1, min(tops)) else None
-    for panel, (series, binned) in zip(axes, panels, strict=True):
+    for panel, (series, seeds), top in zip(axes, panels, tops, strict=True):
         colour = series.look.colour
-        panel.fill_between(
-            binned["time"], binned["lowest"], binned["highest"], color=colour, alpha=0.2, linewidth=0
-        )
-        panel.plot(binned["time"], binned["mean"], color=colour)
-        panel_title(panel, series.label, "line: mean; band: freshest to stalest")
-        panel.set(
-            ylim=(0, 1.05 * (common or max(1.0, binned["highest"].max()))), ylabel="versions", xlim=(0, None)
-        )
+        for seed in seeds:
+            panel.fill_between(
+                seed["time"], seed["lowest"], seed["highest"], color=colour, alpha=0.12, linewidth=0
+            )
+            panel.plot(seed["time"], seed["mean"], color=colour, linewidth=1.2)
+        panel_title(panel, series.label, "line: mean, one a seed; band: freshest to stalest")
+        panel.set(ylim=(0, 1.05 * (common or max(1.0, top))), ylabel="versions", xlim=(0, None))
         panel.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     return figure
 
@@ -139,4 +140,8 @@ def _binned(rows: pd.DataFrame) -> pd.DataFrame:
     binned = frame.groupby("bin").agg(
         {"weight": "sum", "weighted": "sum", "lowest": "min", "highest": "max"},
     )
+    # No updates while a rollout is collected: a line across that gap would show a lag that no batch had.
+    steps = np.diff(binned.index)
+    gaps = np.flatnonzero(steps > 2 * np.median(steps)) if len(steps) else np.empty(0, dtype=int)
+    binned = binned.reindex(binned.index.union(binned.index[gaps] + 1))
     return binned.assign(mean=binned["weighted"] / binned["weight"], time=(binned.index + 0.5) * width)

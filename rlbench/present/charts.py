@@ -57,7 +57,7 @@ KINDS = [
           "How many policy versions lie between acting and learning. Epochs and minibatches alone spread it "
           "from 0 to epochs x minibatches - 1; what lies beyond is asynchrony."),
     _Kind("lag-time", "Lag over time", chart_staleness.lag_over_time,
-          "A sawtooth is the epochs over one rollout. Peaks that climb mean that the learner outruns its "
+          "Each rise is the epochs over one rollout. Peaks that climb mean that the learner outruns its "
           "actors or that a queue fills up."),
     _Kind("sample-age", "Age of samples at first use", chart_staleness.sample_age,
           "Point: median. Thick: middle half. Thin: 5th to 95th percentile. Further left is fresher."),
