@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import typer
-from synthetic import build_run
 from typer.testing import CliRunner
 
 from rlbench.cli.show import compare, report, schema, show
 from rlbench.errors import UserError
 from rlbench.store.schema import TABLES
+from tests.unit.synthetic import build_run
 
 APP = typer.Typer()
 for verb in (show, compare, report, schema):

@@ -8,12 +8,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from synthetic import build_run, default_rows, failed_row, trial_row
 
 from rlbench.catalog.library import Axes, Library
 from rlbench.errors import UserError
 from rlbench.present.charts import KINDS, chart_list, draw_charts
 from rlbench.present.report import write_report
+from tests.unit.synthetic import build_run, default_rows, failed_row, trial_row
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rich.table import Table
-from synthetic import NO_GPU, build_run, failed_row, trial_row
 
 from rlbench.errors import UserError
 from rlbench.present.compare import NO_CALL, compare_json, compare_table
@@ -17,6 +16,7 @@ from rlbench.present.machine_readable import run_json
 from rlbench.present.table import figure_table, run_table
 from rlbench.store.reader import read_table
 from rlbench.store.schema import FIGURES
+from tests.unit.synthetic import NO_GPU, build_run, failed_row, trial_row
 
 
 def text(table: Table, width: int = 120) -> str:
