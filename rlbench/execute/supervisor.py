@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -52,22 +53,24 @@ def supervise(
     mark = uuid.uuid4().hex
     started = time.monotonic()
     output = folder / "output.log"
-    with output.open("wb") as log:
-        guest = subprocess.Popen(
-            [str(python), "-m", "rlbench.probe.main", str(folder.resolve())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=guest_variables(code, threads, mark, folder / "tmp"),
-            start_new_session=True,
-        )
-    usage = Usage(guest.pid, mark)
-    try:
-        verdict = _watch(guest, folder, limits, usage, progress)
-    finally:
-        end_family(guest.pid, mark)
-        code_ended = guest.wait()
+    # Not in the trial's folder: libraries open sockets there, whose paths must stay below 108 bytes.
+    with tempfile.TemporaryDirectory(prefix="rlbench-", ignore_cleanup_errors=True) as temporary:
+        with output.open("wb") as log:
+            guest = subprocess.Popen(
+                [str(python), "-m", "rlbench.probe.main", str(folder.resolve())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=guest_variables(code, threads, mark, Path(temporary)),
+                start_new_session=True,
+            )
+        usage = Usage(guest.pid, mark)
+        try:
+            verdict = _watch(guest, folder, limits, usage, progress)
+        finally:
+            end_family(guest.pid, mark)
+            code_ended = guest.wait()
     wall = time.monotonic() - started
     ended = _judge(verdict, code_ended, folder, wall)
     ended.usage = usage.samples
