@@ -4,6 +4,7 @@ What a row means is decided on the host after the trial; here is only what must 
 without hooks call ``acted``, ``learned`` and ``updated`` themselves; the PyTorch tap calls ``fed`` and ``updated``.
 """
 
+import collections
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ from rlbench.probe.ledger import ACTING, LEARNING, PASS, UPDATE, Ledger
 _PASS = struct.Struct("<qqihh16s").pack_into
 _UPDATE = struct.Struct("<qiid16s").pack_into
 _PROCESS = itertools.count()
+_Ledgers = collections.namedtuple("_Ledgers", "ids passes updates")
 
 
 class Taps:
@@ -31,7 +33,8 @@ class Taps:
         self.folder, self.layout, self.dim = folder, layout, dim
         self.modules, self.optimizers, self.facts = [], [], {}
         self.paused = False
-        self._local = threading.local()
+        # By thread number, not threading.local: that forgets a thread of C++ after every callback.
+        self._sets = {}
 
     def fed(self, batch, module, flags, weights):
         """Note that ``batch`` (numpy, stamped rows in its last dimension) went into ``module`` with ``weights``.
@@ -100,25 +103,28 @@ class Taps:
         return module
 
     def _writers(self):
-        local = self._local
-        if getattr(local, "pid", None) != os.getpid():
-            self._open()
-        return local.ids, local.passes
+        mine = self._mine()
+        return mine.ids, mine.passes
 
     def _update_writer(self):
-        if getattr(self._local, "pid", None) != os.getpid():
-            self._open()
-        return self._local.updates
+        return self._mine().updates
+
+    def _mine(self):
+        """Return this thread's ledgers; a fork gets others, since two processes never share a ledger."""
+        key = os.getpid(), threading.get_ident()
+        mine = self._sets.get(key)
+        if mine is None:
+            mine = self._sets[key] = self._open()
+        return mine
 
     def _open(self):
-        """Open this thread's ledgers; also after a fork, since two processes never share a ledger."""
         name = "%d-%d" % (os.getpid(), next(_PROCESS))
         header = {"pid": os.getpid(), "layout": self.layout, "dim": self.dim}
-        local = self._local
-        local.ids = Ledger(os.path.join(self.folder, "pass-%s.ids" % name), header)
-        local.passes = Ledger(os.path.join(self.folder, "pass-%s.ledger" % name), header)
-        local.updates = Ledger(os.path.join(self.folder, "update-%s.ledger" % name), header)
-        local.pid = os.getpid()
+        return _Ledgers(
+            Ledger(os.path.join(self.folder, "pass-%s.ids" % name), header),
+            Ledger(os.path.join(self.folder, "pass-%s.ledger" % name), header),
+            Ledger(os.path.join(self.folder, "update-%s.ledger" % name), header),
+        )
 
 
 def as_batch(observations):
