@@ -1,4 +1,4 @@
-"""Drives Sample Factory's APPO by its runner; mode "sync" is its serial mode, all components in one process."""
+"""Drives Sample Factory's APPO by its runner; mode "sync" is its serial mode: one process for all."""
 
 import logging
 import math
