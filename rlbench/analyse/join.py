@@ -56,7 +56,8 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     acting_row |= (passes.sample >= 0) & (passes.flags[row_pass] & ACTING > 0)
     past_row = (action > 0) & (time > action)
     acting = _any(acting_row, passes)
-    policy = _policy(ledgers, acting)
+    past = _any(past_row, passes) & (passes.flags & GRADIENT > 0) | (passes.flags & LEARNING > 0)
+    policy = _policy(ledgers, acting, past)
     if policy is None:
         return _nothing(ledgers, "no optimizer step was seen of a network that acts")
     module, actors, pass_version = policy
@@ -70,7 +71,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     acting_version[passes.sample[acts]] = pass_version[row_pass[acts]]
     acted_ns[passes.sample[acts]] = time[acts]
 
-    consuming = _consuming(passes, module, _any(past_row, passes), n_envs)
+    consuming = _consuming(passes, module, past, n_envs)
     step_of = np.searchsorted(version_ns, passes.time_ns[consuming], side="left")
     consuming, step_of = consuming[step_of < len(version_ns)], step_of[step_of < len(version_ns)]
     # Of several passes before one step only the last feeds it (earlier ones recompute values or log-probabilities);
@@ -114,38 +115,44 @@ def _consuming(passes: Passes, module: int, past: Array, n_envs: int) -> Array:
 
     A batch of at most ``n_envs`` rows, none of which has had its action, is acting (or asks for a bootstrap value).
     """
-    gradient = (passes.flags & GRADIENT > 0) & (past | (passes.rows > n_envs))
-    learning = passes.flags & LEARNING > 0
-    return np.flatnonzero((passes.module == module) & (gradient | learning) & (passes.flags & ACTING == 0))
+    learning = past | (passes.flags & GRADIENT > 0) & (passes.rows > n_envs)
+    return np.flatnonzero((passes.module == module) & learning & (passes.flags & ACTING == 0))
 
 
-def _policy(ledgers: Ledgers, acting: Array) -> tuple[int, Array, Array] | None:
+def _policy(ledgers: Ledgers, acting: Array, past: Array) -> tuple[int, Array, Array] | None:
     """Find the learner's policy module, the modules that act with its weights, and the version of every pass.
 
-    The policy's module is the one whose weights, at any version, were those of most acting passes; among equals (a
-    policy and a value network that both look at the observation) the one fed first. Weights are told by fingerprint,
-    so an actor may hold a copy, in any process.
+    The policy's module is one that learns from the past (``past``) and whose weights, at any version, were those of
+    most acting passes; among equals (a policy and a value network that both look at the observation) the one fed
+    first. Weights are told by fingerprint, so an actor may hold a copy, in any process.
     """
     passes, updates = ledgers.passes, ledgers.updates
-    key, update_key = _key(passes.weights), _key(updates.weights)
+    key = _key(passes.weights)
+    told = key != 0
+    pids = np.array([each["pid"] for each in ledgers.modules])
+    shared = np.array([each["type"] is not None for each in ledgers.modules])
     best: tuple[int, int, Array] | None = None
     for module in np.unique(updates.module):
+        if not (past & (passes.module == module)).any():
+            continue
         mine = updates.module == module
-        start = passes.module == module
-        start[start] = passes.time_ns[start] <= updates.time_ns[mine][0]
-        initial = np.flatnonzero(start)[-1:]
+        made = updates.time_ns[mine]
+        # Before the first update there is only version 0, in this module and in copies of other processes.
+        before = told & (passes.time_ns <= made[0])
+        before &= (passes.module == module) | (pids[passes.module] != pids[module])
+        initial = np.unique(key[before])
         history = pd.DataFrame(
             {
-                "time": np.concatenate([np.zeros(len(initial), np.int64), updates.time_ns[mine]]),
-                "key": np.concatenate([key[initial], update_key[mine]]),
-                "version": np.arange(1 - len(initial), 1 + int(mine.sum())),
+                "time": np.concatenate([np.zeros(len(initial), np.int64), made]),
+                "key": np.concatenate([initial, _key(updates.weights[mine])]),
+                "version": np.concatenate([np.zeros(len(initial), np.int64), np.arange(1, 1 + len(made))]),
             }
         )
         asked = pd.DataFrame({"time": passes.time_ns, "key": key})
-        version = pd.merge_asof(asked, history, on="time", by="key")["version"].fillna(UNKNOWN).to_numpy(np.int64)
-        # The learner's own module holds the newest version whatever its fingerprint says.
-        same = (passes.module == module) & (version == UNKNOWN)
-        version[same] = np.searchsorted(updates.time_ns[mine], passes.time_ns[same], side="right")
+        version = pd.merge_asof(asked, history, on="time", by="key")["version"].fillna(UNKNOWN).to_numpy(np.int64, copy=True)
+        # A module whose weights the optimizer changes in place holds the newest version, told or not.
+        own = (passes.module == module) & (version == UNKNOWN) & (shared[module] | ~told)
+        version[own] = np.searchsorted(made, passes.time_ns[own], side="right")
         score = int((acting & (version != UNKNOWN)).sum())
         if score and (best is None or score > best[0]):
             best = (score, int(module), version)

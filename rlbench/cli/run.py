@@ -11,11 +11,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from rlbench.catalog.library import Library, find_library, load_libraries
+from rlbench.catalog.library import Library, find_library, load_libraries, with_sources
 from rlbench.catalog.scenario import Scenario, load_scenario, overridden
 from rlbench.errors import UserError
 from rlbench.execute.run import RunSpec, execute_run
-from rlbench.present.charts import draw_charts
+from rlbench.present.charts import chart_list
 from rlbench.present.machine_readable import run_json
 from rlbench.present.report import write_report
 from rlbench.present.table import run_table
@@ -33,6 +33,9 @@ def run(
     ),
     resume: str = typer.Option(None, "--resume", help="Run what is missing of this run (id, path or 'latest')."),
     adapters: list[Path] = typer.Option(None, "--adapters", help="Folder with adapters of your own; repeat."),
+    sources: list[str] = typer.Option(
+        None, "--source", metavar="NAME=PATH", help="Copy of the source of a library that no index has; repeat."
+    ),
     results: Path = typer.Option(RESULTS, "--results", help="Folder that receives the run."),
     run_id: str = typer.Option(None, "--run-id", help="Name of the run (default: date, time and scenario)."),
     jobs: int = typer.Option(2, "--jobs", min=1, help="Environments built at a time."),
@@ -57,10 +60,10 @@ def run(
             raise UserError("--resume takes the scenarios, libraries, seeds and settings from the run: leave them out")
         folder = find_run(resume, results)
         spec = RunSpec.load(folder)
-        known = load_libraries([*map(Path, spec.adapters), *(adapters or [])])
+        known = with_sources(load_libraries([*map(Path, spec.adapters), *(adapters or [])]), sources or [])
         chosen = [find_library(name, known) for name in spec.libraries]
     else:
-        known = load_libraries(adapters)
+        known = with_sources(load_libraries(adapters), sources or [])
         chosen_scenarios = _scenarios(scenarios or [], changes or [])
         chosen = _libraries(library or [], chosen_scenarios, known)
         count = seeds or max(scenario.seeds for scenario in chosen_scenarios)
@@ -94,15 +97,15 @@ def _execute(
             _discard(folder)
         raise
     trials = read_table(folder, "trials")
-    charts = draw_charts(folder)
-    report = write_report(folder, by_name)
+    charts = chart_list(folder)
+    report = write_report(folder, by_name, charts)
     if json:
-        typer.echo(jsonlib.dumps(run_json(trials) | {"run": str(folder)}, indent=1))
+        typer.echo(jsonlib.dumps(run_json(trials, read_table(folder, "audit")) | {"run": str(folder)}, indent=1))
     else:
         console = Console(soft_wrap=False)
-        console.print(run_table(trials))
+        console.print(run_table(trials, read_table(folder, "audit")))
         typer.echo(f"\nParquet  {folder}/{{trials,episodes,windows,lags,latencies,updates,audit}}/")
-        typer.echo(f"charts   {folder}/charts/ ({len(charts)} files, PNG and SVG)")
+        typer.echo(f"charts   {folder}/charts/ (PNG and SVG)")
         typer.echo(f"report   {report}")
     if set(statuses) - {"ok", "skipped"}:
         raise typer.Exit(1)

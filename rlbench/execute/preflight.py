@@ -13,6 +13,7 @@ from rlbench.execute.guest import guest_variables
 
 _ENVIRONMENT = """
 import json, sys
+sys.path.insert(0, sys.argv[2])
 from rlbench.probe.env import make_plain, stamped_space
 request = json.loads(sys.argv[1])
 try:
@@ -26,6 +27,7 @@ print("\\nrlbench:" + json.dumps(answer))
 """
 _ADAPTER = """
 import json, sys
+sys.path.insert(0, sys.argv[2])
 from rlbench.probe.main import load_adapter
 try:
     load_adapter(sys.argv[1])
@@ -40,7 +42,7 @@ _TIMEOUT_S = 300
 def environment_fault(python: Path, code: Path, scenario: Scenario, library: Library) -> str | None:
     """Return why the scenario's environment cannot be used by the library, or None."""
     request = scenario.environment.model_dump(mode="json")
-    answer = _ask(python, code, _ENVIRONMENT, json.dumps(request))
+    answer = _ask(python, code, _ENVIRONMENT, json.dumps(request), library)
     if "error" in answer:
         return answer["error"]
     if answer["actions"] not in library.capabilities.action_spaces:
@@ -58,17 +60,17 @@ def adapter_fault(python: Path, code: Path, library: Library) -> str | None:
     remembered = python.parent.parent / f".adapter-{digest}"
     if remembered.exists():
         return None
-    answer = _ask(python, code, _ADAPTER, str(library.adapter.resolve()))
+    answer = _ask(python, code, _ADAPTER, str(library.adapter.resolve()), library)
     if "error" not in answer:
         remembered.touch()
     return answer.get("error")
 
 
-def _ask(python: Path, code: Path, program: str, argument: str) -> dict[str, str]:
+def _ask(python: Path, code: Path, program: str, argument: str, library: Library) -> dict[str, str]:
     """Run ``program`` in a guest and return what it printed last."""
     try:
         done = subprocess.run(
-            [str(python), "-c", program, argument],
+            [str(python), "-c", program, argument, str(library.folder.resolve())],
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

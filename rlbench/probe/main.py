@@ -51,6 +51,8 @@ def main(folder):
 
 
 def _run(job, outcome):
+    # The adapter's folder may hold modules of its own: shims, or the scenario's environment.
+    sys.path.insert(0, os.path.dirname(job["adapter"]))
     trial = Trial(job)
     layout, dim, _, action_space = trial.spaces()
     action_dim = 0 if hasattr(action_space, "n") else int(np.prod(action_space.shape))
@@ -99,7 +101,6 @@ def load_adapter(path):
     spec = importlib.util.spec_from_file_location("rlbench_adapter", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["rlbench_adapter"] = module
-    sys.path.insert(0, os.path.dirname(path))
     try:
         spec.loader.exec_module(module)
     except Exception as error:

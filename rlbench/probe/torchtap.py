@@ -16,7 +16,10 @@ from rlbench.probe.taps import sample_indices
 
 # Global hooks stay for this many optimizer steps, so that modules first fed after the first update are found too.
 DISCOVERY_STEPS = 64
+# A critic that is also asked for a bootstrap value sees a few more passes than its actor.
+SAME = 1.1
 
+_FLOAT, _grad_enabled = torch.float32, torch.is_grad_enabled
 _tap = None
 
 
@@ -42,6 +45,7 @@ class _Fed:
 
     def __init__(self, index, module, parameter):
         self.index, self.module, self.parameter = index, module, parameter
+        self.passes = 0
         self._address = None
 
     def weights(self):
@@ -62,14 +66,18 @@ def _module_called(module, args):
     if tap is None or tap.taps.paused or not args:
         return
     x = args[0]
-    if not isinstance(x, torch.Tensor) or x.dim() == 0 or x.shape[-1] not in tap.widths:
+    if not isinstance(x, torch.Tensor):
+        return
+    shape = x.shape
+    if not shape or shape[-1] not in tap.widths:
         return
     fed = tap.fed.get(id(module)) or _admit(tap, module)
     if fed is None:
         return
-    if x.requires_grad or x.dtype != torch.float32 or x.device.type != "cpu":
+    fed.passes += 1
+    if x.requires_grad or x.dtype is not _FLOAT or not x.is_cpu:
         x = x.detach()[..., : tap.taps.dim].float().cpu()
-    tap.taps.fed(x.numpy(), fed.index, GRADIENT if torch.is_grad_enabled() else 0, fed.weights())
+    tap.taps.fed(x.numpy(), fed.index, GRADIENT if _grad_enabled() else 0, fed.weights())
 
 
 def _admit(tap, module):
@@ -93,7 +101,12 @@ def _admit(tap, module):
 
 def _hook(module):
     """Hook one module, unless it is a copy of a hooked one and carries the hook already."""
-    if _module_called not in module._forward_pre_hooks.values():
+    if _module_called in module._forward_pre_hooks.values():
+        return
+    if isinstance(module, torch.jit.ScriptModule):
+        # A scripted module refuses to register a hook, but calls one that is there.
+        module._forward_pre_hooks[id(_module_called)] = _module_called
+    else:
         module.register_forward_pre_hook(_module_called)
 
 
@@ -111,10 +124,25 @@ def _optimizer_stepped(optimizer, args, kwargs):
         tap.taps.stepped(index, fed.index, rate, fed.weights())
     tap.steps += 1
     if tap.steps == DISCOVERY_STEPS:
-        tap.discovery.remove()
-        tap.discovery = None
-        for fed in tap.fed.values():
-            _hook(fed.module)
+        _narrow(tap)
+
+
+def _narrow(tap):
+    """Replace the global hook by hooks on the fed modules, less those that tell nothing new.
+
+    Actor and critic of one optimizer see the same batches at the same versions: of two such modules that saw about as
+    many passes, the first one fed tells it all.
+    """
+    tap.discovery.remove()
+    tap.discovery = None
+    kept = {}
+    for key, fed in list(tap.fed.items()):
+        optimizer = tap.taps.modules[fed.index]["optimizer"]
+        if optimizer is not None and any(fed.passes <= SAME * other.passes for other in kept.get(optimizer, ())):
+            tap.rejected[key] = tap.fed.pop(key).module
+            continue
+        kept.setdefault(optimizer, []).append(fed)
+        _hook(fed.module)
 
 
 def _know(tap, optimizer):

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from provision_samples import PYTHON_FULL, sample_environment, sample_library
+from tests.unit.provision_samples import PYTHON_FULL, sample_environment, sample_library
 
 from rlbench.catalog.library import Install, Library
 from rlbench.errors import Unavailable, UserError

@@ -1,0 +1,55 @@
+"""Shared by all tests: running the command line as a user does, on a cache of environments that is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ORACLE = ROOT / "tests" / "oracle"
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line of rlbench in this interpreter."""
+    return [sys.executable, "-c", "from rlbench.cli import main; main()", *arguments]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Run ``rlbench ARGUMENTS`` in an empty folder and return the finished process; asserts the exit code."""
+
+    def run(*arguments: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command(*arguments),
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "160", **variables},
+            capture_output=True,
+            text=True,
+            timeout=1200,
+        )
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def oracle(cli: Cli, tmp_path: Path) -> Callable[..., Path]:
+    """Run variants of the oracle and return the run's folder."""
+
+    def run(*variants: str, extra: tuple[str, ...] = (), code: int = 0, run_id: str = "run") -> Path:
+        libraries = ",".join(f"oracle:{variant}" for variant in variants)
+        scenario = str(ORACLE / "scenario.toml")
+        options = ("--adapters", str(ORACLE), "-l", libraries, "--run-id", run_id, *extra)
+        cli("run", scenario, *options, code=code)
+        return tmp_path / "results" / run_id
+
+    return run
