@@ -1,4 +1,4 @@
-"""Libraries x scenarios x seeds become an ordered list of trials, interleaved so that drift hits all libraries alike."""
+"""Libraries x scenarios x seeds become a list of trials, interleaved so that drift hits all libraries alike."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def cannot(library: Library, scenario: Scenario) -> str | None:
     """Return why the library's declared capabilities rule the scenario out, or None."""
     able, topology = library.capabilities, scenario.topology
     if scenario.algorithm.name not in able.algorithms:
-        return f"{library.title} has no {scenario.algorithm.name.upper()} (it has {', '.join(able.algorithms)})"
+        return (
+            f"{library.title} has no {scenario.algorithm.name.upper()} (it has {', '.join(able.algorithms)})"
+        )
     if topology.mode not in able.modes:
         return f"{library.title} has no mode '{topology.mode}' (it has {', '.join(able.modes)})"
     if topology.device not in able.devices:

@@ -96,7 +96,9 @@ class Adapter:
         critic = DiscreteCritic(preprocess_net=self._body(trial, observations))
         if hasattr(actions, "n"):
             actor = DiscreteActor(
-                preprocess_net=self._body(trial, observations), action_shape=int(actions.n), softmax_output=False
+                preprocess_net=self._body(trial, observations),
+                action_shape=int(actions.n),
+                softmax_output=False,
             )
             policy = DiscreteActorPolicy(
                 actor=actor, action_space=actions, observation_space=observations, deterministic_eval=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +26,16 @@ class Seen(NamedTuple):
 
 
 def audit(
-    scenario: Scenario, ledgers: Ledgers, joined: Joined, action_space: dict[str, Any], not_settable: dict[str, str]
+    scenario: Scenario,
+    ledgers: Ledgers,
+    joined: Joined,
+    action_space: dict[str, Any],
+    not_settable: dict[str, str],
 ) -> list[dict[str, str | None]]:
     """Return the audit's rows: setting, asked, seen, verdict, note.
 
-    ``action_space``: ``{"observation_dim": elements}`` with ``{"n": actions}`` or ``{"dim": elements}``. ``not_settable``: what the library cannot be told,
+    ``action_space``: ``{"observation_dim": elements}`` with ``{"n": actions}`` or ``{"dim": elements}``.
+    ``not_settable``: what the library cannot be told,
     with the reason; a difference there is declared, not a fault.
     """
     rows = [
@@ -70,7 +76,13 @@ def _topology(scenario: Scenario, ledgers: Ledgers) -> list[Seen]:
     stepped = len(np.unique(samples.env[samples.step]))
     rows = [
         _compare("n_envs", topology.n_envs, stepped),
-        Seen("env_steps", str(budget), str(steps), abs(steps - budget) <= round_of, "within one rollout counts as ok"),
+        Seen(
+            "env_steps",
+            str(budget),
+            str(steps),
+            abs(steps - budget) <= round_of,
+            "within one rollout counts as ok",
+        ),
     ]
     threads = [fact["compute_threads"] for fact in ledgers.facts if "compute_threads" in fact]
     rows.append(_compare("threads", topology.threads, max(threads) if threads else None))
@@ -86,7 +98,7 @@ def _schedule(scenario: Scenario, ledgers: Ledgers, joined: Joined) -> list[Seen
     replay = None
     if len(joined.version_ns) and length:
         consumed = float(joined.batch_rows.sum())
-        replay = consumed / max(1, len(np.unique(joined.consumed[joined.consumed >= 0])))
+        replay = consumed / max(1, int((np.bincount(joined.consumed[joined.consumed >= 0]) > 0).sum()))
     if isinstance(algorithm, PPO):
         rollout = algorithm.n_steps * n_envs
         return [
@@ -166,7 +178,7 @@ def expected_parameters(scenario: Scenario, action_space: dict[str, Any]) -> int
 
     def layers(last: int) -> int:
         widths = [inputs, *hidden, last]
-        return sum((a + 1) * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+        return sum((a + 1) * b for a, b in pairwise(widths))
 
     algorithm = scenario.algorithm
     if isinstance(algorithm, DQN):

@@ -47,9 +47,7 @@ def _process(ledgers: Ledgers, joined: Joined, window: Window, mine: Array) -> A
     rest = gap_end - gap_start - learn
     acts = np.searchsorted(passes, gap_end) > np.searchsorted(passes, gap_start)
     acting = acts | (learn > 0)
-    return np.array(
-        [(end - begin).clip(0).sum(), rest[acting].sum(), learn.sum(), rest[~acting].sum()], dtype=float
-    )
+    return np.array([(end - begin).clip(0).sum(), rest[acting].sum(), learn.sum(), rest[~acting].sum()], dtype=float)
 
 
 def _last_before(updates: Array, times: Array) -> Array:

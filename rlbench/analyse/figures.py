@@ -24,7 +24,11 @@ ADAPTER_TOO_MUCH = 0.05
 
 
 def analyse_trial(
-    folder: Path, scenario: Scenario, outcome: dict[str, Any], usage: list[dict[str, Any]], not_settable: dict[str, str]
+    folder: Path,
+    scenario: Scenario,
+    outcome: dict[str, Any],
+    usage: list[dict[str, Any]],
+    not_settable: dict[str, str],
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame | list[dict[str, Any]]]]:
     """Return ``(columns of the trials row, the other tables)`` of the trial in ``folder``.
 

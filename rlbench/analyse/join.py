@@ -49,7 +49,9 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     """Join a trial's ledgers; ``reason`` says why the staleness of this trial cannot be told, where it cannot."""
     passes, samples = ledgers.passes, ledgers.samples
     row_pass = np.repeat(np.arange(len(passes.time_ns)), passes.rows)
-    action = np.where(passes.sample >= 0, samples.action_ns[passes.sample], 0) if len(samples.env) else passes.sample * 0
+    action = (
+        np.where(passes.sample >= 0, samples.action_ns[passes.sample], 0) if len(samples.env) else passes.sample * 0
+    )
     time = passes.time_ns[row_pass]
     # Acting: the sample has not got its action yet. Later passes over it can only be learning (or logging).
     acting_row = (action > 0) & (time <= action) & (passes.rows[row_pass] <= n_envs)
@@ -149,7 +151,9 @@ def _policy(ledgers: Ledgers, acting: Array, past: Array) -> tuple[int, Array, A
             }
         )
         asked = pd.DataFrame({"time": passes.time_ns, "key": key})
-        version = pd.merge_asof(asked, history, on="time", by="key")["version"].fillna(UNKNOWN).to_numpy(np.int64, copy=True)
+        version = (
+            pd.merge_asof(asked, history, on="time", by="key")["version"].fillna(UNKNOWN).to_numpy(np.int64, copy=True)
+        )
         # A module whose weights the optimizer changes in place holds the newest version, told or not.
         own = (passes.module == module) & (version == UNKNOWN) & (shared[module] | ~told)
         version[own] = np.searchsorted(made, passes.time_ns[own], side="right")
@@ -175,5 +179,19 @@ def _nothing(ledgers: Ledgers, reason: str) -> Joined:
     none = np.empty(0, np.int64)
     unknown = np.full(len(ledgers.samples.env), UNKNOWN, np.int64)
     return Joined(
-        none, none.astype(float), none, none, none, none, none, unknown, unknown * 0, none, none, 0, 0, UNKNOWN, reason
+        none,
+        none.astype(float),
+        none,
+        none,
+        none,
+        none,
+        none,
+        unknown,
+        unknown * 0,
+        none,
+        none,
+        0,
+        0,
+        UNKNOWN,
+        reason,
     )

@@ -55,9 +55,7 @@ def _episode_starts(ledgers: Ledgers, steps: np.ndarray[Any, Any]) -> np.ndarray
     return np.maximum.accumulate(np.where(begins, np.arange(len(steps)), 0))
 
 
-def learning(
-    episodes: pd.DataFrame, window: int, threshold: float | None
-) -> tuple[dict[str, float], dict[str, str]]:
+def learning(episodes: pd.DataFrame, window: int, threshold: float | None) -> tuple[dict[str, float], dict[str, str]]:
     """Return ``(figures, reasons for those left out)``.
 
     The threshold is reached at the first episode at whose end the mean return of the last ``window`` training
@@ -73,7 +71,10 @@ def learning(
         reasons["return_greedy"] = "no greedy evaluation was run"
     if len(train) < window:
         short = f"only {len(train)} training episodes finished, the window is {window}"
-        return figures, {**reasons, **dict.fromkeys(("return_last", "steps_to_threshold", "seconds_to_threshold"), short)}
+        return figures, {
+            **reasons,
+            **dict.fromkeys(("return_last", "steps_to_threshold", "seconds_to_threshold"), short),
+        }
     running = train["return"].astype(float).rolling(window).mean()
     figures["return_last"] = float(running.iloc[-1])
     if threshold is None:

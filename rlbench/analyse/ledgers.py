@@ -150,7 +150,13 @@ def _passes(folder: Path, samples: Samples, base: dict[int, tuple[int, int]]) ->
     known = sample >= 0
     sample[known] = np.where(samples.ready_ns[sample[known]] <= when[known], sample[known], -1)
     return Passes(
-        joined["time_ns"], joined["module"], joined["flags"], joined["weights"], counts, first.astype(np.int64), sample
+        joined["time_ns"],
+        joined["module"],
+        joined["flags"],
+        joined["weights"],
+        counts,
+        first.astype(np.int64),
+        sample,
     )
 
 
@@ -176,9 +182,7 @@ def _updates(folder: Path, base: dict[int, tuple[int, int]]) -> Updates:
             parts.append(part)
     rows = np.concatenate(parts) if parts else np.empty(0, UPDATE)
     rows = rows[np.argsort(rows["time_ns"], kind="stable")]
-    return Updates(
-        rows["time_ns"], rows["module"], rows["optimizer"], rows["learning_rate"], rows["weights"]
-    )
+    return Updates(rows["time_ns"], rows["module"], rows["optimizer"], rows["learning_rate"], rows["weights"])
 
 
 def ranges(first: Array, counts: Array) -> Array:

@@ -27,13 +27,17 @@ def staleness(
     figures = {"stamps_decoded": joined.decoded / joined.fed, **_provenance(ledgers, consumed)}
     if figures["stamps_decoded"] < DECODED_AT_LEAST:
         share = f"{100 * figures['stamps_decoded']:.2f} %"
-        return figures, {"": f"only {share} of the rows fed to the policy carried a readable stamp"}, pd.DataFrame()
+        return (
+            figures,
+            {"": f"only {share} of the rows fed to the policy carried a readable stamp"},
+            pd.DataFrame(),
+        )
     figures |= _reuse(ledgers, joined)
     acting = np.where(consumed >= 0, joined.acting_version[consumed], UNKNOWN)
     known = acting != UNKNOWN
     figures["acting_version_known"] = float(known.mean())
-    times = np.unique(joined.consumed[joined.consumed >= 0], return_counts=True)[1]
-    histograms = [_histogram("reuse", times)]
+    times = np.bincount(joined.consumed[joined.consumed >= 0])
+    histograms = [_histogram("reuse", times[times > 0])]
     if not known.any():
         return figures, {"": "the weights that acted could not be identified"}, pd.concat(histograms)
     sample, at, acting = consumed[known], at[known], acting[known]
@@ -41,7 +45,6 @@ def staleness(
     newest = np.searchsorted(joined.version_ns, ledgers.samples.action_ns[sample], side="right")
     # An actor that sees weights before the learner's step is booked cannot be ahead of the learner.
     newest = np.maximum(newest, acting)
-    first = _first_use(joined, lags(joined))
     for name, values in (("lag", lag), ("sync_lag", newest - acting), ("queue_lag", at - newest)):
         figures[f"{name}_mean"] = float(values.mean())
         histograms.append(_histogram(name, values))
@@ -53,7 +56,10 @@ def staleness(
         "lag_max": float(lag.max()),
         "lag_over_threshold": float((lag > threshold).mean()),
     }
-    early = first[np.isin(first["sample"], np.unique(sample))]["lag"].to_numpy()
+    samples, first = first_uses(joined)
+    used = np.zeros(len(ledgers.samples.env), bool)
+    used[sample] = True
+    early = lags(joined)[first[used[samples]]]
     early = early[early != UNKNOWN]
     figures |= {"first_use_lag_mean": float(early.mean()), "first_use_lag_max": float(early.max())}
     histograms.append(_histogram("first_use_lag", early))
@@ -63,13 +69,11 @@ def staleness(
 def first_uses(joined: Joined) -> tuple[Array, Array]:
     """Return ``(samples, index of their first consumption)`` over the whole trial; foreign rows left out."""
     mine = np.flatnonzero(joined.consumed >= 0)
-    samples, position = np.unique(joined.consumed[mine], return_index=True)
-    return samples, mine[position]
-
-
-def _first_use(joined: Joined, lag: Array) -> pd.DataFrame:
-    samples, first = first_uses(joined)
-    return pd.DataFrame({"sample": samples, "lag": lag[first]})
+    first = np.full(len(joined.acting_version), UNKNOWN, np.int64)
+    # Backwards, so that of a sample's consumptions the first one is assigned last and stays.
+    first[joined.consumed[mine[::-1]]] = mine[::-1]
+    samples = np.flatnonzero(first != UNKNOWN)
+    return samples, first[samples]
 
 
 def _provenance(ledgers: Ledgers, consumed: Array) -> dict[str, float]:
@@ -88,19 +92,19 @@ def _reuse(ledgers: Ledgers, joined: Joined) -> dict[str, float]:
 
     Samples acted on after the newest sample that was ever consumed were in flight when training ended.
     """
-    samples, times = np.unique(joined.consumed[joined.consumed >= 0], return_counts=True)
-    if not len(samples):
-        return {}
     action_ns = ledgers.samples.action_ns
-    arrived = (action_ns > 0) & (action_ns <= action_ns[samples].max())
-    used = np.isin(np.flatnonzero(arrived), samples)
+    times = np.bincount(joined.consumed[joined.consumed >= 0], minlength=len(action_ns))
+    if not times.any():
+        return {}
+    arrived = (action_ns > 0) & (action_ns <= action_ns[times > 0].max())
     return {
-        "reuse_mean": float(times.mean()),
+        "reuse_mean": float(times[times > 0].mean()),
         "reuse_max": float(times.max()),
-        "never_learned": float(1 - used.mean()) if len(used) else 0.0,
+        "never_learned": float((times[arrived] == 0).mean()) if arrived.any() else 0.0,
     }
 
 
 def _histogram(kind: str, values: Array) -> pd.DataFrame:
-    unique, counts = np.unique(values, return_counts=True)
-    return pd.DataFrame({"kind": kind, "value": unique.astype(np.int64), "count": counts})
+    counts = np.bincount(values.astype(np.int64))
+    seen = np.flatnonzero(counts)
+    return pd.DataFrame({"kind": kind, "value": seen, "count": counts[seen]})

@@ -91,9 +91,7 @@ def iqm_band(curves: Array, confidence: float = 0.95, seed: int = 0) -> tuple[Ar
     return middle, low, high
 
 
-def ratio(
-    candidate: Mapping[int, float], baseline: Mapping[int, float], confidence: float = 0.95
-) -> Ratio | None:
+def ratio(candidate: Mapping[int, float], baseline: Mapping[int, float], confidence: float = 0.95) -> Ratio | None:
     """Return the geometric-mean ratio candidate / baseline of values by seed.
 
     Seeds that both sides have are compared in pairs (their trials ran next to each other, so slow drift of

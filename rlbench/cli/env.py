@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from rlbench.catalog.library import Library, find_library, load_libraries
+from rlbench.catalog.library import Library, find_library, load_libraries, with_sources
 from rlbench.errors import Unavailable, UserError
 from rlbench.provision import cache
 from rlbench.provision.build import GuestEnv, cached, environments
@@ -40,20 +40,24 @@ def build(
     every: All = False,
     jobs: Annotated[int, typer.Option(min=1, help="Environments built at a time.")] = 2,
     adapters: Adapters = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source", metavar="NAME=PATH", help="Copy of the source of a library that no index has; repeat."
+        ),
+    ] = None,
 ) -> None:
     """Build environments from their locks; one that is there already is kept.
 
     Example: rlbench env build sb3 tianshou --jobs 2
     """
-    chosen = _chosen(libraries, every, adapters)
+    chosen = _chosen(libraries, every, adapters, sources)
     results = _build_with_progress(chosen, jobs)
     built = [result for result in results.values() if isinstance(result, GuestEnv)]
     table = Table("library", "state", "Python", "packages", "MB", title=str(cache.environments_root()))
     for each in built:
         state = "cached" if each.build_s is None else f"built in {each.build_s:.1f} s"
-        table.add_row(
-            each.library, state, each.python_version, str(len(each.packages)), f"{each.size_mb:.0f}"
-        )
+        table.add_row(each.library, state, each.python_version, str(len(each.packages)), f"{each.size_mb:.0f}")
     if built:
         Console().print(table)
     for name, result in results.items():
@@ -176,9 +180,11 @@ def _rows(library: Library) -> list[dict[str, Any]]:
     return rows or [{**dict.fromkeys(_COLUMNS), "library": library.name, "state": "not built"}]
 
 
-def _chosen(names: list[str] | None, every: bool, adapters: list[Path] | None) -> list[Library]:
+def _chosen(
+    names: list[str] | None, every: bool, adapters: list[Path] | None, sources: list[str] | None = None
+) -> list[Library]:
     """The libraries that the command line means, each once."""
-    known = load_libraries(adapters)
+    known = with_sources(load_libraries(adapters), sources or [])
     if every and names:
         raise UserError("name libraries or give --all, not both")
     if every:
@@ -196,8 +202,7 @@ def _build_with_progress(libraries: list[Library], jobs: int) -> dict[str, Guest
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         tasks: dict[str, TaskID] = {
-            library.name: progress.add_task(f"{library.name}: waiting", total=1, start=False)
-            for library in libraries
+            library.name: progress.add_task(f"{library.name}: waiting", total=1, start=False) for library in libraries
         }
 
         def report(message: str) -> None:

@@ -25,7 +25,10 @@ from rlbench.store.reader import RESULTS, find_run, read_table, run_ids
 def run(
     scenarios: list[str] = typer.Argument(None, help="Scenarios: names (see `rlbench scenarios`) or .toml files."),
     library: list[str] = typer.Option(
-        None, "--library", "-l", help="Library to compare; repeat, or separate by commas; 'all' for every one."
+        None,
+        "--library",
+        "-l",
+        help="Library to compare; repeat, or separate by commas; 'all' for every one.",
     ),
     seeds: int = typer.Option(None, "--seeds", min=1, help="Seeds per library (default: the scenario's)."),
     changes: list[str] = typer.Option(
@@ -34,7 +37,10 @@ def run(
     resume: str = typer.Option(None, "--resume", help="Run what is missing of this run (id, path or 'latest')."),
     adapters: list[Path] = typer.Option(None, "--adapters", help="Folder with adapters of your own; repeat."),
     sources: list[str] = typer.Option(
-        None, "--source", metavar="NAME=PATH", help="Copy of the source of a library that no index has; repeat."
+        None,
+        "--source",
+        metavar="NAME=PATH",
+        help="Copy of the source of a library that no index has; repeat.",
     ),
     results: Path = typer.Option(RESULTS, "--results", help="Folder that receives the run."),
     run_id: str = typer.Option(None, "--run-id", help="Name of the run (default: date, time and scenario)."),

@@ -96,9 +96,7 @@ def schema(
         _print_json({"schema_version": SCHEMA_VERSION, "tables": listed})
         return
     console = Console()
-    console.print(
-        f"Schema version {SCHEMA_VERSION}; one Parquet file per trial in each table's folder of a run.\n"
-    )
+    console.print(f"Schema version {SCHEMA_VERSION}; one Parquet file per trial in each table's folder of a run.\n")
     for name, columns in chosen.items():
         shown = Table(title=Text(name, style="bold"), title_justify="left", box=None, pad_edge=False)
         for heading in ("column", "type", "unit", "meaning"):

@@ -21,7 +21,14 @@ _THREADS = (
     "VECLIB_MAXIMUM_THREADS",
 )
 # What a user's shell may hold that would leak the host's packages or settings into a guest.
-_UNWANTED = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PYENV_VERSION", "PYTHONDONTWRITEBYTECODE")
+_UNWANTED = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "VIRTUAL_ENV",
+    "PYENV_VERSION",
+    "PYTHONDONTWRITEBYTECODE",
+)
 
 
 def guest_code(folder: Path) -> Path:
@@ -42,7 +49,12 @@ def guest_variables(code: Path, threads: int, mark: str, temporary: Path | None 
     """
     variables = {key: value for key, value in os.environ.items() if key not in _UNWANTED}
     variables |= dict.fromkeys(_THREADS, str(threads))
-    variables |= {"PYTHONPATH": str(code.resolve()), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", MARK: mark}
+    variables |= {
+        "PYTHONPATH": str(code.resolve()),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",
+        MARK: mark,
+    }
     if temporary is not None:
         temporary.mkdir(exist_ok=True)
         variables["TMPDIR"] = str(temporary.resolve())

@@ -52,6 +52,7 @@ def measure_overhead(
         middle = rounds // 2
         median = paired[middle] if rounds % 2 else (paired[middle - 1] + paired[middle]) / 2
         found = ratio(values[FULL], values[BARE])
+        assert found is not None, "throughputs are positive and both arms ran every round"
         result[name] = {"median_ratio": median, "ratio": found.value, "low": found.low, "high": found.high}
     return result
 

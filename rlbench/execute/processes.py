@@ -109,7 +109,7 @@ class Usage:
             "cpu_s": sum(self._cpu.values()),
             "processes": count,
             "threads": threads,
-            **_gpu({process for process in self._cpu}),
+            **_gpu(set(self._cpu)),
         }
         self.samples.append(sample)
         return sample

@@ -59,7 +59,9 @@ class RunSpec:
             temporary.write_text(json.dumps(content, indent=1))
             os.replace(temporary, run / "run.json")
         except OSError as error:
-            raise UserError(f"{run}: cannot be written ({error.strerror}); name another folder with --results") from None
+            raise UserError(
+                f"{run}: cannot be written ({error.strerror}); name another folder with --results"
+            ) from None
 
     @staticmethod
     def load(run: Path) -> RunSpec:
@@ -77,9 +79,7 @@ class RunSpec:
             raise UserError(f"{run / 'run.json'}: cannot be read back ({error}); start a new run") from None
 
 
-def execute_run(
-    run: Path, spec: RunSpec, libraries: list[Library], jobs: int, keep_ledgers: bool
-) -> dict[str, int]:
+def execute_run(run: Path, spec: RunSpec, libraries: list[Library], jobs: int, keep_ledgers: bool) -> dict[str, int]:
     """Run what is missing of ``spec`` into ``run`` and return the number of trials per status.
 
     Raises UserError when nothing could run because of the user's input, and KeyboardInterrupt at Ctrl-C; what is
@@ -123,7 +123,11 @@ def _trials(
     for trial in missing:
         library, guest = libraries[trial.library], built[trial.library]
         number = trial.order + 1
-        progress.begin(number, f"{trial.library} {trial.scenario.name} seed {trial.seed}", trial.scenario.budget.env_steps)
+        progress.begin(
+            number,
+            f"{trial.library} {trial.scenario.name} seed {trial.seed}",
+            trial.scenario.budget.env_steps,
+        )
         row = _identity(run, trial, library) | facts
         reason = cannot(library, trial.scenario)
         if isinstance(guest, Unavailable):
@@ -196,9 +200,7 @@ def _one(
     folder.mkdir(parents=True)
     write_job(folder, library, trial.scenario, trial.seed)
     row["calibration_ms"] = calibrate()
-    ended = supervise(
-        guest.python, folder, code, trial.scenario.limits, trial.scenario.topology.threads, heard
-    )
+    ended = supervise(guest.python, folder, code, trial.scenario.limits, trial.scenario.topology.threads, heard)
     row |= {
         "status": ended.status,
         "reason": ended.reason,

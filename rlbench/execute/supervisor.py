@@ -80,7 +80,11 @@ def supervise(
 
 
 def _watch(
-    guest: subprocess.Popen[bytes], folder: Path, limits: Limits, usage: Usage, progress: Callable[[int], None]
+    guest: subprocess.Popen[bytes],
+    folder: Path,
+    limits: Limits,
+    usage: Usage,
+    progress: Callable[[int], None],
 ) -> tuple[str, str] | None:
     """Watch until the guest ends (None) or has to be ended (status and reason)."""
     started = moved = time.monotonic()

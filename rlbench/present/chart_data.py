@@ -135,8 +135,7 @@ def caption(scene: Scene) -> list[str]:
         lines.append("Marked: " + "; ".join(dict.fromkeys(texts)) + ".")
     if scene.missing:
         gone = (
-            f"{group.key['library']} ({', '.join(dict.fromkeys(group.trials['status']))})"
-            for group in scene.missing
+            f"{group.key['library']} ({', '.join(dict.fromkeys(group.trials['status']))})" for group in scene.missing
         )
         lines.append("Not shown: " + "; ".join(dict.fromkeys(gone)) + ".")
     return lines

@@ -57,14 +57,10 @@ def _curve(scene: Scene, x: str, label: str) -> Figure:
     return figure
 
 
-def _curves(
-    scene: Scene, series: Series, x: str, window: int
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _curves(scene: Scene, series: Series, x: str, window: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     rows = scene.rows(series, "episodes")
     rows = rows[rows["phase"] == "train"].dropna(subset=[x, "return"])
-    seeds = [
-        smoothed for smoothed in (_running_mean(seed, x, window) for seed in each_seed(rows)) if len(smoothed)
-    ]
+    seeds = [smoothed for smoothed in (_running_mean(seed, x, window) for seed in each_seed(rows)) if len(smoothed)]
     if not seeds:
         return np.empty(0), np.empty((0, 0))
     # Only where every seed has a value: elsewhere the mean would be one of fewer seeds and would jump.

@@ -19,9 +19,7 @@ LINE = 0.165  # inches per line of the caption
 LEGEND_ROW = 0.2
 
 
-def new_figure(
-    height: float, columns: int = 1, widths: tuple[float, ...] | None = None
-) -> tuple[Figure, Any]:
+def new_figure(height: float, columns: int = 1, widths: tuple[float, ...] | None = None) -> tuple[Figure, Any]:
     """Return a figure of the standard width with one axes, or with ``columns`` of them side by side."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(1, columns, gridspec_kw={"width_ratios": widths} if widths else None)
@@ -106,7 +104,5 @@ def add_caption(figure: Figure, title: str, lines: list[str]) -> None:
 def panel_title(axes: Axes, text: str, note: str) -> None:
     """Name a small panel at its upper left, with a note in a second line."""
     axes.set_title(text, fontsize=10, pad=18)
-    axes.annotate(
-        note, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", fontsize=8.5, color=MUTED
-    )
+    axes.annotate(note, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", fontsize=8.5, color=MUTED)
     axes.grid(color=GRID)

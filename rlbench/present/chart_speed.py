@@ -35,9 +35,7 @@ def throughput(scene: Scene) -> Figure:
     figure, (left, right) = new_figure(0.42 * len(rows) + 1.0, columns=2, widths=(1.7, 1))
     horizontal(left, [series.label for series, _ in rows])
     horizontal(right, [""] * len(rows))
-    left.set(
-        title="Environment steps per second", xlim=(0, 1.12 * max(s.high or s.mean or 0 for _, s in rows))
-    )
+    left.set(title="Environment steps per second", xlim=(0, 1.12 * max(s.high or s.mean or 0 for _, s in rows)))
     right.set(title="Share of ceiling, %")
     shares = [g.measured(series.group, "share_of_ceiling").summary.mean for series, _ in rows]
     for place, ((series, value), share) in enumerate(zip(rows, shares, strict=True)):
@@ -72,9 +70,7 @@ def throughput_over_time(scene: Scene) -> Figure:
     drawn = [_window_line(axes, scene, series, "rate") for series in scene.series]
     if not any(drawn):
         raise NoData("the trials are too short: fewer than 2 whole windows of a second")
-    axes.set(
-        xlabel="seconds after the first environment step", ylabel="steps/s", xlim=(0, None), ylim=(0, None)
-    )
+    axes.set(xlabel="seconds after the first environment step", ylabel="steps/s", xlim=(0, None), ylim=(0, None))
     axes.yaxis.set_major_formatter(thousands)
     legend_above(axes)
     return figure
@@ -141,9 +137,7 @@ def time_breakdown(scene: Scene) -> Figure:
             axes.barh(place, width, 0.62, start, color=PART_COLOURS[part], edgecolor=PAPER, linewidth=0.8)
             if width >= 6:
                 ink = "#ffffff" if part == "time_env" else "#10161d"
-                axes.text(
-                    start + width / 2, place, f"{width:.0f}", ha="center", va="center", fontsize=9, color=ink
-                )
+                axes.text(start + width / 2, place, f"{width:.0f}", ha="center", va="center", fontsize=9, color=ink)
             start += width
     handles = [axes.barh(0, 0, color=PART_COLOURS[part], label=name) for part, name in PARTS.items()]
     axes.set(xlim=(0, 100), xlabel="% of wall time")

@@ -48,9 +48,7 @@ def lag_histogram(scene: Scene) -> Figure:
         mean, (p95,) = float(np.average(values, weights=counts)), quantiles(values, counts, [0.95])
         for at, dash in ((mean, "-"), (p95, (0, (4, 2))), (values[-1], (0, (1, 1.5)))):
             panel.axvline(at, color=INK, linewidth=1.2, linestyle=dash)
-        panel_title(
-            panel, series.label, f"mean {mean:.3g} (solid), p95 {p95:g} (dashed), max {values[-1]:g} (dotted)"
-        )
+        panel_title(panel, series.label, f"mean {mean:.3g} (solid), p95 {p95:g} (dashed), max {values[-1]:g} (dotted)")
         seen = shares[shares > 0]
         if len(seen) > 3 and seen.max() > 300 * np.median(seen):
             panel.set_yscale("log")
@@ -79,9 +77,7 @@ def lag_over_time(scene: Scene) -> Figure:
     for panel, (series, seeds), top in zip(axes, panels, tops, strict=True):
         colour = series.look.colour
         for seed in seeds:
-            panel.fill_between(
-                seed["time"], seed["lowest"], seed["highest"], color=colour, alpha=0.12, linewidth=0
-            )
+            panel.fill_between(seed["time"], seed["lowest"], seed["highest"], color=colour, alpha=0.12, linewidth=0)
             panel.plot(seed["time"], seed["mean"], color=colour, linewidth=1.2)
         panel_title(panel, series.label, "line: mean, one a seed; band: freshest to stalest")
         panel.set(ylim=(0, 1.05 * (common or max(1.0, top))), ylabel="versions", xlim=(0, None))
@@ -105,9 +101,7 @@ def sample_age(scene: Scene) -> Figure:
     for place, (series, at) in enumerate(found[::-1]):
         colour = series.look.colour
         axes.plot([at[0], at[4]], [place, place], color=colour, linewidth=1.6)
-        axes.plot(
-            [at[1], at[3]], [place, place], color=colour, linewidth=8, solid_capstyle="butt", alpha=0.75
-        )
+        axes.plot([at[1], at[3]], [place, place], color=colour, linewidth=8, solid_capstyle="butt", alpha=0.75)
         axes.plot(at[2], place, "o", color=PAPER, markeredgecolor=INK, markersize=6)
         axes.annotate(
             f"{thousands(float(f'{at[2]:.3g}'), None)} ms", (at[2], place), (0, 9),

@@ -105,9 +105,7 @@ def _chart(scene: Scene, kind: _Kind, name: str) -> Chart:
                 raise NoData("no trial of this scenario was ok")
             figure = kind.draw(scene)
             add_caption(figure, kind.title, lines)
-            paths = [
-                _save(figure, scene.run / "charts" / f"{name}.{kind_}", kind_) for kind_ in ("png", "svg")
-            ]
+            paths = [_save(figure, scene.run / "charts" / f"{name}.{kind_}", kind_) for kind_ in ("png", "svg")]
         except NoData as reason:
             skipped = str(reason)
     return Chart(name, scene.scenario, kind.title, kind.reading, lines, paths[0], paths[1], skipped)

@@ -129,9 +129,7 @@ def find_figures(names: list[str]) -> list[Figure]:
             each for each in FIGURES if each.name.startswith(f"{name}_")
         ]
         if not family:
-            raise UserError(
-                f"unknown figure '{name}'{nearest(name, BY_NAME)} (all figures: `rlbench schema`)"
-            )
+            raise UserError(f"unknown figure '{name}'{nearest(name, BY_NAME)} (all figures: `rlbench schema`)")
         found += [each for each in family if each not in found]
     return found
 
@@ -145,13 +143,7 @@ def format_value(figure: Figure, value: float | None) -> str:
         # 99.96 % must not read as 100 %: that difference is what provenance and stamps are about.
         if 99.9 < percent < 100:
             return f"{math.floor(percent * 1000) / 1000:.3f}"
-        return (
-            f"{percent:.0f}"
-            if percent in (0, 100)
-            else f"{percent:.3g}"
-            if percent < 10
-            else f"{percent:.1f}"
-        )
+        return f"{percent:.0f}" if percent in (0, 100) else f"{percent:.3g}" if percent < 10 else f"{percent:.1f}"
     if figure.style == "count" or abs(value) >= 100:
         return f"{value:,.0f}".replace(",", THIN)
     return f"{value:.3g}"

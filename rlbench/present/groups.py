@@ -123,9 +123,7 @@ def markers(group: Group, audit: pd.DataFrame | None = None) -> list[Marker]:
     drifted = int(group.ok["drifted"].eq(True).fillna(False).sum())
     if drifted:
         found.append(Marker(SYMBOLS["drift"], f"drifted{_share(drifted, n_ok)}"))
-    problems = Counter(
-        trial_problem(trial) for _, trial in group.trials.iterrows() if trial["status"] != "ok"
-    )
+    problems = Counter(trial_problem(trial) for _, trial in group.trials.iterrows() if trial["status"] != "ok")
     for problem, count in problems.items():
         found.append(Marker(SYMBOLS["status"], f"{problem}{_share(count, len(group.trials))}"))
     return found
@@ -145,11 +143,7 @@ def learned(group: Group) -> tuple[int, int]:
 def trial_problem(trial: pd.Series) -> str:
     """Return status and reason of a trial that is not ok as one phrase, the reason's first line only."""
     reason = "" if pd.isna(trial["reason"]) else plain(str(trial["reason"])).strip()
-    return (
-        f"{trial['status']}: {reason.splitlines()[0]}"
-        if reason
-        else f"{trial['status']} (no reason recorded)"
-    )
+    return f"{trial['status']}: {reason.splitlines()[0]}" if reason else f"{trial['status']} (no reason recorded)"
 
 
 def plain(text: str) -> str:

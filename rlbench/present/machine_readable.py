@@ -59,16 +59,12 @@ def _group(group: g.Group, audit: pd.DataFrame | None, figures: list[Figure]) ->
     audited = group.ok["audit_ok"].dropna().astype(bool)
     return {
         **identity(group),
-        "statuses": {
-            str(status): int(count) for status, count in group.trials["status"].value_counts().items()
-        },
+        "statuses": {str(status): int(count) for status, count in group.trials["status"].value_counts().items()},
         "learned": {"judged": judged, "learned": found},
         "audit_ok": bool(audited.all()) if len(audited) else None,
         "drifted": int(group.ok["drifted"].eq(True).fillna(False).sum()),
         "markers": [marker.text for marker in g.markers(group, audit)],
-        "warnings": list(
-            dict.fromkeys(text for row in group.trials["warnings"] for text in g.loads(row, []))
-        ),
+        "warnings": list(dict.fromkeys(text for row in group.trials["warnings"] for text in g.loads(row, []))),
         "trials": [
             {name: trial[name] for name in ("trial_id", "seed", "status", "reason")}
             for _, trial in group.trials.iterrows()

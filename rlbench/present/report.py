@@ -26,9 +26,7 @@ THEMED = {
 }
 
 
-def write_report(
-    run: Path, libraries: dict[str, Library] | None = None, charts: list[Chart] | None = None
-) -> Path:
+def write_report(run: Path, libraries: dict[str, Library] | None = None, charts: list[Chart] | None = None) -> Path:
     """Write ``run/report.html`` and return its path; draws the run's charts unless they are given.
 
     ``libraries`` adds what the catalogue knows of them: known issues, and settings that cannot be set. A

@@ -48,9 +48,7 @@ def sections(trials: pd.DataFrame, audit: pd.DataFrame) -> list[dict[str, Any]]:
                 "line": f"{str(first['algorithm']).upper()} on {first['env_id']}",
                 "headline": _headline(groups, context),
                 "rows": [_row(group, context, audit) for group in groups],
-                "settings": json.dumps(json.loads(settings.iloc[0]), indent=2)
-                if len(settings)
-                else "not recorded",
+                "settings": json.dumps(json.loads(settings.iloc[0]), indent=2) if len(settings) else "not recorded",
                 "nulls": [entry for group in groups if (entry := _nulls(group, context))],
             }
         )
@@ -62,9 +60,7 @@ def audits(audit: pd.DataFrame) -> list[dict[str, Any]]:
     found = []
     columns = ["setting", "asked", "seen", "verdict", "note"]
     for library, rows in audit.groupby("library", sort=True):
-        merged = (
-            rows.fillna(dict.fromkeys(columns, "")).groupby(columns, sort=False).size().reset_index(name="n")
-        )
+        merged = rows.fillna(dict.fromkeys(columns, "")).groupby(columns, sort=False).size().reset_index(name="n")
         merged = merged.sort_values("verdict", key=lambda verdict: verdict != "differs", kind="stable")
         found.append({"library": library, "rows": merged.to_dict("records"),
                       "differs": int((merged["verdict"] == "differs").sum())})  # fmt: skip
@@ -95,9 +91,7 @@ def facts(trials: pd.DataFrame, info: dict[str, Any]) -> dict[str, Any]:
         "machines": list(dict.fromkeys(machines)) or ["not recorded"],
         "rlbench": ", ".join(sorted(set(trials["rlbench_version"].dropna()))) or "not recorded",
         "commit": ", ".join(commit[:12] for commit in commits),
-        "statuses": ", ".join(
-            f"{count} {status}" for status, count in trials["status"].value_counts().items()
-        ),
+        "statuses": ", ".join(f"{count} {status}" for status, count in trials["status"].value_counts().items()),
         "versions": _versions(trials),
         "command": command(trials, info),
     }
@@ -149,13 +143,9 @@ def _headline(groups: list[g.Group], context: list[str]) -> str:
     if not fair:
         return "No library both learned in every seed and ran with the settings as asked."
     mean, best = max(fair, key=lambda each: each[0])
-    names = {
-        id(group): f"{g.label(group, context)} {g.symbols(g.markers(group))}".strip() for _, group in fair
-    }
+    names = {id(group): f"{g.label(group, context)} {g.symbols(g.markers(group))}".strip() for _, group in fair}
     shown = with_unit(BY_NAME[speed], mean)
-    said = (
-        f"Fastest of those that learned in every seed with the settings as asked: {names[id(best)]}, {shown}"
-    )
+    said = f"Fastest of those that learned in every seed with the settings as asked: {names[id(best)]}, {shown}"
     level = [names[id(group)] for _, group in fair if group is not best and not _apart(best, group, speed)]
     return f"{said}; no difference that can be called to {', '.join(level)}." if level else f"{said}."
 

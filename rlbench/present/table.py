@@ -150,9 +150,7 @@ def _name(group: g.Group, context: list[str], found: list[g.Marker]) -> Text:
     return name
 
 
-def _notes(
-    heading: str, groups: list[g.Group], names: list[Text], marks: list[list[g.Marker]]
-) -> list[Table]:
+def _notes(heading: str, groups: list[g.Group], names: list[Text], marks: list[list[g.Marker]]) -> list[Table]:
     if not any(marks):
         return []
     table = _table(f"Notes{heading}", groups, [])

@@ -40,22 +40,42 @@ FIGURES = [
     Column("steady_s", _F, "s", "length of the steady-state window that the rates below are taken over"),
     Column("env_steps_per_s", _F, "steps/s", "environment steps per wall second, steady state"),
     Column("updates_per_s", _F, "updates/s", "policy optimizer steps per wall second, steady state"),
-    Column("samples_learned_per_s", _F, "samples/s", "consumed samples (with reuse) per wall second, steady state"),
+    Column(
+        "samples_learned_per_s",
+        _F,
+        "samples/s",
+        "consumed samples (with reuse) per wall second, steady state",
+    ),
     Column("tokens_per_s", _F, "tokens/s", "generated tokens per wall second (token scenarios only)"),
-    Column("ceiling_steps_per_s", _F, "steps/s", "the same environment, same interpreter, random actions, no library"),
+    Column(
+        "ceiling_steps_per_s",
+        _F,
+        "steps/s",
+        "the same environment, same interpreter, random actions, no library",
+    ),
     Column("share_of_ceiling", _F, "share", "env_steps_per_s / ceiling_steps_per_s"),
     Column("probe_us_per_step", _F, "us", "cost of the env tap per step, measured against the bare environment"),
     Column("action_latency_ms_p50", _F, "ms", "observation handed over to action received, no update in between"),
     Column("action_latency_ms_p95", _F, "ms", "as above, 95th percentile"),
     Column("action_latency_ms_p99", _F, "ms", "as above, 99th percentile"),
     Column("action_latency_ms_max", _F, "ms", "as above, maximum"),
-    Column("stall_share", _F, "share", "share of an environment's time spent waiting in gaps that contain updates"),
+    Column(
+        "stall_share",
+        _F,
+        "share",
+        "share of an environment's time spent waiting in gaps that contain updates",
+    ),
     Column("update_latency_ms_p50", _F, "ms", "from a batch's forward pass to the end of its optimizer step"),
     Column("update_latency_ms_p99", _F, "ms", "as above, 99th percentile"),
     Column("sample_age_ms_p50", _F, "ms", "from the observation handed over to the first time it is learned from"),
     Column("sample_age_ms_p95", _F, "ms", "as above, 95th percentile"),
     Column("sample_age_ms_max", _F, "ms", "as above, maximum"),
-    Column("sync_latency_ms_p50", _F, "ms", "from a version's creation to the first action by that version or later"),
+    Column(
+        "sync_latency_ms_p50",
+        _F,
+        "ms",
+        "from a version's creation to the first action by that version or later",
+    ),
     Column("sync_latency_ms_p99", _F, "ms", "as above, 99th percentile"),
     Column("lag_mean", _F, "updates", "policy versions between acting and learning, mean over consumed samples"),
     Column("lag_p50", _F, "updates", "as above, median"),
@@ -70,10 +90,20 @@ FIGURES = [
     Column("lag_over_threshold", _F, "share", "consumptions whose lag exceeds the scenario's staleness threshold"),
     Column("reuse_mean", _F, "times", "how often a consumed sample is consumed, mean"),
     Column("reuse_max", _F, "times", "how often a consumed sample is consumed, maximum"),
-    Column("never_learned", _F, "share", "acted samples that are never consumed (those in flight at the end left out)"),
+    Column(
+        "never_learned",
+        _F,
+        "share",
+        "acted samples that are never consumed (those in flight at the end left out)",
+    ),
     Column("stamps_decoded", _F, "share", "rows fed to the policy network whose stamp decodes to a real sample"),
     Column("acting_version_known", _F, "share", "consumed samples whose acting weights were identified"),
-    Column("provenance_genuine", _F, "share", "consumed rows that the environment produced and that were acted on"),
+    Column(
+        "provenance_genuine",
+        _F,
+        "share",
+        "consumed rows that the environment produced and that were acted on",
+    ),
     Column("provenance_never_acted", _F, "share", "consumed rows produced by the environment but never acted on"),
     Column("provenance_foreign", _F, "share", "consumed rows that no environment produced"),
     Column("return_last", _F, "return", "mean return of the last training episodes (scenario's window)"),
@@ -111,7 +141,12 @@ TRIALS = [
     Column("status", _S, "", "ok, failed, timeout, stalled, killed, memory, skipped or unavailable"),
     Column("reason", _S, "", "why the status is not ok (null when it is)"),
     Column("output_tail", _S, "", "last lines of the guest's output when the status is not ok"),
-    Column("learned", _B, "", "return reached the scenario's threshold; null when it has none or was not measured"),
+    Column(
+        "learned",
+        _B,
+        "",
+        "return reached the scenario's threshold; null when it has none or was not measured",
+    ),
     Column("audit_ok", _B, "", "every audited setting was as asked or declared not settable"),
     Column("drifted", _B, "", "calibration was more than 10 % off the run's median"),
     *FIGURES,
@@ -212,7 +247,5 @@ TABLES: dict[str, list[Column]] = {
 
 def arrow_schema(table: str) -> pa.Schema:
     """Return the Arrow schema of ``table`` with unit and meaning as field metadata."""
-    fields = [
-        pa.field(c.name, c.type, metadata={"unit": c.unit, "meaning": c.meaning}) for c in TABLES[table]
-    ]
+    fields = [pa.field(c.name, c.type, metadata={"unit": c.unit, "meaning": c.meaning}) for c in TABLES[table]]
     return pa.schema(fields, metadata={"rlbench_schema": SCHEMA_VERSION, "rlbench_table": table})

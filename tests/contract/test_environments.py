@@ -78,9 +78,7 @@ def test_built_once_then_cached(library: Library) -> None:
 def test_works_where_it_was_renamed_to(library: Library) -> None:
     built = environment(library)
     where = "import six, sys; print(sys.prefix, six.__version__)"
-    output = subprocess.run(
-        [built.python, "-I", "-c", where], capture_output=True, text=True, check=True
-    ).stdout
+    output = subprocess.run([built.python, "-I", "-c", where], capture_output=True, text=True, check=True).stdout
     assert output.split() == [str(built.folder), "1.16.0"]
     assert list(built.folder.rglob("six.*.pyc"))
 

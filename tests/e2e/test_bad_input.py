@@ -24,11 +24,11 @@ SCENARIO = str(ORACLE / "scenario.toml")
         (["run", "quickstart", "-l", "sb33"], ["unknown library 'sb33'", "did you mean 'sb3'"]),
         (["run", "quickstart", "-l", "sb3:turbo"], ["'sb3' has no variant 'turbo'"]),
         (["run"], ["name a scenario"]),
-        (["run", "quickstart", "--seeds", "0"], ["--seeds", "0"]),
+        (["run", "quickstart", "--seeds", "0"], ["--seeds", "greater than or equal to 1"]),
         (["run", "quickstart", "--set", "budget.env_steps=-5"], ["budget.env_steps", "greater than 0"]),
         (["run", "quickstart", "--set", "budget.env_step=5"], ["unknown key 'budget.env_step'", "env_steps"]),
         (["run", "quickstart", "--set", "algorithm.batch_size=100"], ["batch_size 100 does not divide"]),
-        (["run", "quickstart", "--set", "algorithm.gamma=\"high\""], ["algorithm.ppo.gamma", "high"]),
+        (["run", "quickstart", "--set", 'algorithm.gamma="high"'], ["algorithm.ppo.gamma", "high"]),
         (["run", "quickstart", "--set", "gamma"], ["KEY=VALUE"]),
         (["run", "quickstart", "--adapters", "nowhere"], ["nowhere"]),
         (["run", "--resume", "nothing"], ["unknown run 'nothing'"]),
@@ -53,7 +53,10 @@ def test_wrong_words_are_named_with_the_way_out(
     [
         ("name = ", "not valid TOML"),
         ('name = "x"\n', "key 'environment' is missing"),
-        ("WRONG_KEY", "unknown key 'topology.n_env'; did you mean 'n_envs'? (allowed here: device, mode, n_envs"),
+        (
+            "WRONG_KEY",
+            "unknown key 'topology.n_env'; did you mean 'n_envs'? (allowed here: device, mode, n_envs",
+        ),
         ("WRONG_ALGORITHM", "must be one of 'ppo', 'a2c', 'dqn', 'sac'"),
         ("WRONG_MODE", "mode 'workers' needs workers >= 1"),
     ],
@@ -124,7 +127,11 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_can_be_resumed(cli: Cli, 
         --adapters {ORACLE} -l oracle:sync --run-id r; code=$?; ls -A {small}/r/trials 2>/dev/null; exit $code
     """
     done = subprocess.run(
-        ["unshare", "--mount", "bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        ["unshare", "--mount", "bash", "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     if "unshare failed" in done.stderr or "permission denied" in done.stderr.lower():
         pytest.skip("this machine does not allow a private mount")

@@ -216,7 +216,11 @@ def test_the_audit_tells_what_differs(oracle: Any) -> None:
     assert audit.loc["n_envs", "verdict"] == "ok"
     assert audit.loc["rollout_length", ["asked", "seen", "verdict"]].tolist() == ["6", "6", "ok"]
     assert audit.loc["batch_size", ["asked", "seen", "verdict"]].tolist() == ["6", "3", "differs"]
-    assert audit.loc["gradient_steps_per_rollout", ["asked", "seen", "verdict"]].tolist() == ["2", "4", "differs"]
+    assert audit.loc["gradient_steps_per_rollout", ["asked", "seen", "verdict"]].tolist() == [
+        "2",
+        "4",
+        "differs",
+    ]
     assert audit.loc["n_epochs", "verdict"] == "ok"
     assert audit.loc["learning_rate", "verdict"] == "differs"
     assert audit.loc["optimizer", "verdict"] == "not seen"

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from rlbench.catalog.library import Capabilities, Install, Library
+from rlbench.catalog.library import Axes, Capabilities, Install, Library
 from rlbench.provision import cache
 from rlbench.provision.torch import accelerator
 
@@ -29,6 +29,7 @@ def sample_library(folder: Path, lock: str = "six==1.16.0\n", install: Install |
         backend="numpy",
         install=install or Install(),
         capabilities=Capabilities(algorithms=["ppo"], action_spaces=["discrete"]),
+        axes=Axes(**dict.fromkeys(Axes.model_fields, "none")),
         folder=folder,
     )
 

@@ -47,9 +47,7 @@ def test_show(results: Path) -> None:
 
 def test_compare(results: Path) -> None:
     assert "cleanrl against sb3" in call("compare", "--results", str(results))
-    data = strict_json(
-        call("compare", "latest", "run-1", "-b", "cleanrl", "--json", "--results", str(results))
-    )
+    data = strict_json(call("compare", "latest", "run-1", "-b", "cleanrl", "--json", "--results", str(results)))
     assert data["baseline"] == "cleanrl"
     assert [each["library"] for each in data["comparisons"]].count("sb3") == 1
 

@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.provision_samples import PYTHON_FULL, sample_environment, sample_library
 
 from rlbench.catalog.library import Install, Library
 from rlbench.errors import Unavailable, UserError
@@ -16,6 +15,7 @@ from rlbench.provision.index import PipSettings
 from rlbench.provision.interpreter import Interpreter
 from rlbench.provision.lock import locked_text
 from rlbench.provision.pins import Pin, public_version, read_pins, torch_requirement
+from tests.unit.provision_samples import PYTHON_FULL, sample_environment, sample_library
 
 PACKAGES = {"six": "1.16.0"}
 
@@ -31,9 +31,7 @@ def test_key_changes_with_all_that_the_build_depends_on(library: Library, tmp_pa
         cache.environment_key(library, "3.11.7", "cpu"),
         cache.environment_key(library, "3.11.8", "cpu"),
         cache.environment_key(library, "3.11.7", "cuda"),
-        cache.environment_key(
-            sample_library(tmp_path / "options", install=Install(no_deps=True)), "3.11.7", "cpu"
-        ),
+        cache.environment_key(sample_library(tmp_path / "options", install=Install(no_deps=True)), "3.11.7", "cpu"),
         cache.environment_key(sample_library(tmp_path / "lock", lock="six==1.17.0\n"), "3.11.7", "cpu"),
     }
     assert len(keys) == 5
@@ -88,9 +86,7 @@ def test_cached_environment_is_taken(library: Library) -> None:
         ({"six": "1.17.0"}, "six is 1.17.0 but the lock has 1.16.0"),
     ],
 )
-def test_other_packages_than_the_lock_are_noticed(
-    library: Library, installed: dict[str, str], fault: str
-) -> None:
+def test_other_packages_than_the_lock_are_noticed(library: Library, installed: dict[str, str], fault: str) -> None:
     folder = sample_environment(library, installed)
     assert faults(library, folder) == [fault]
     assert check(library) == [fault]
@@ -138,9 +134,7 @@ class FakeUv:
 
 def with_uv(monkeypatch: pytest.MonkeyPatch, fake: FakeUv) -> FakeUv:
     monkeypatch.setattr(build, "run_uv", fake)
-    monkeypatch.setattr(
-        build, "find_interpreter", lambda version, report: Interpreter(Path("/bin/sh"), PYTHON_FULL)
-    )
+    monkeypatch.setattr(build, "find_interpreter", lambda version, report: Interpreter(Path("/bin/sh"), PYTHON_FULL))
     return fake
 
 
@@ -158,9 +152,7 @@ def test_left_over_of_a_killed_build_is_removed(library: Library, monkeypatch: p
     assert left_over() == [".partial-other-0123456789ab-1", built.folder.name]
 
 
-def test_faulty_environment_of_the_same_key_is_replaced(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faulty_environment_of_the_same_key_is_replaced(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with_uv(monkeypatch, FakeUv())
     folder = sample_environment(library, {})
     assert build.environment(library, source=PipSettings()).folder == folder
@@ -201,18 +193,14 @@ def test_interrupted_build_leaves_nothing(library: Library, monkeypatch: pytest.
     assert left_over() == []
 
 
-def test_install_that_differs_from_the_lock_is_not_used(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_install_that_differs_from_the_lock_is_not_used(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with_uv(monkeypatch, FakeUv(installed="six-1.15.0"))
     with pytest.raises(Unavailable, match=r"not as its lock says: six is 1\.15\.0"):
         build.environment(library, source=PipSettings())
     assert left_over() == []
 
 
-def test_options_of_the_adapter_reach_uv(
-    tmp_path: Path, library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_of_the_adapter_reach_uv(tmp_path: Path, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = with_uv(monkeypatch, FakeUv())
     install = Install(no_deps=True, build_constraints=["setuptools<66"])
     build.environment(sample_library(tmp_path / "sample", install=install), source=PipSettings())
