@@ -18,6 +18,8 @@ from rlbench.probe.taps import sample_indices
 DISCOVERY_STEPS = 64
 # A critic that is also asked for a bootstrap value sees a few more passes than its actor.
 SAME = 1.1
+# A module that acts sees many more passes than optimizer steps; one that only learns, one or two for each.
+ACTS = 4
 
 _FLOAT, _grad_enabled = torch.float32, torch.is_grad_enabled
 _tap = None
@@ -131,17 +133,21 @@ def _narrow(tap):
     """Replace the global hook by hooks on the fed modules, less those that tell nothing new.
 
     Actor and critic of one optimizer see the same batches at the same versions: of two such modules that saw about as
-    many passes, the first one fed tells it all.
+    many passes, the first one fed tells it all. Only where the modules that learn also act, though: an actor with a
+    copy of the policy is told by its weights, and it may be any of the learner's modules that it copies.
     """
     tap.discovery.remove()
     tap.discovery = None
+    owners = [tap.taps.modules[fed.index]["optimizer"] for fed in tap.fed.values()]
+    acting = {o for o, fed in zip(owners, tap.fed.values()) if fed.passes > ACTS * DISCOVERY_STEPS}
     kept = {}
-    for key, fed in list(tap.fed.items()):
-        optimizer = tap.taps.modules[fed.index]["optimizer"]
-        if optimizer is not None and any(fed.passes <= SAME * other.passes for other in kept.get(optimizer, ())):
+    for optimizer, (key, fed) in zip(owners, list(tap.fed.items())):
+        twins = kept.setdefault(optimizer, [])
+        alone = None in owners or optimizer not in acting
+        if not alone and any(fed.passes <= SAME * other.passes for other in twins):
             tap.rejected[key] = tap.fed.pop(key).module
             continue
-        kept.setdefault(optimizer, []).append(fed)
+        twins.append(fed)
         _hook(fed.module)
 
 
