@@ -44,6 +44,11 @@ class Joined:
     module: int
     reason: str | None = None
 
+    @property
+    def early(self) -> Array:
+        """For each consumption, whether its sample was not yet acted on: it stood in for a bootstrap value."""
+        return (self.consumed >= 0) & (self.acted_ns[self.consumed] > self.consumed_ns)
+
 
 def join(ledgers: Ledgers, n_envs: int) -> Joined:
     """Join a trial's ledgers; ``reason`` says why the staleness of this trial cannot be told, where it cannot."""

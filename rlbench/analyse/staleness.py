@@ -24,7 +24,7 @@ def staleness(
     consumed, at = joined.consumed[inside], joined.consumed_version[inside]
     if not len(consumed):
         return {}, {"": "no consumption of samples was seen in the steady state"}, pd.DataFrame()
-    figures = {"stamps_decoded": joined.decoded / joined.fed, **_provenance(ledgers, consumed)}
+    figures = {"stamps_decoded": joined.decoded / joined.fed, **_provenance(ledgers, consumed, joined.early[inside])}
     if figures["stamps_decoded"] < DECODED_AT_LEAST:
         share = f"{100 * figures['stamps_decoded']:.2f} %"
         return (
@@ -33,10 +33,10 @@ def staleness(
             pd.DataFrame(),
         )
     figures |= _reuse(ledgers, joined)
-    acting = np.where(consumed >= 0, joined.acting_version[consumed], UNKNOWN)
+    acting = np.where((consumed >= 0) & ~joined.early[inside], joined.acting_version[consumed], UNKNOWN)
     known = acting != UNKNOWN
     figures["acting_version_known"] = float(known.mean())
-    times = np.bincount(joined.consumed[joined.consumed >= 0])
+    times = np.bincount(joined.consumed[(joined.consumed >= 0) & ~joined.early])
     histograms = [_histogram("reuse", times[times > 0])]
     if not known.any():
         return figures, {"": "the weights that acted could not be identified"}, pd.concat(histograms)
@@ -68,7 +68,7 @@ def staleness(
 
 def first_uses(joined: Joined) -> tuple[Array, Array]:
     """Return ``(samples, index of their first consumption)`` over the whole trial; foreign rows left out."""
-    mine = np.flatnonzero(joined.consumed >= 0)
+    mine = np.flatnonzero((joined.consumed >= 0) & ~joined.early)
     first = np.full(len(joined.acting_version), UNKNOWN, np.int64)
     # Backwards, so that of a sample's consumptions the first one is assigned last and stays.
     first[joined.consumed[mine[::-1]]] = mine[::-1]
@@ -76,10 +76,11 @@ def first_uses(joined: Joined) -> tuple[Array, Array]:
     return samples, first[samples]
 
 
-def _provenance(ledgers: Ledgers, consumed: Array) -> dict[str, float]:
+def _provenance(ledgers: Ledgers, consumed: Array, early: Array) -> dict[str, float]:
     known = consumed >= 0
     acted = np.zeros(len(consumed), bool)
     acted[known] = ledgers.samples.action_ns[consumed[known]] > 0
+    acted &= ~early
     return {
         "provenance_genuine": float(acted.mean()),
         "provenance_never_acted": float((known & ~acted).mean()),
@@ -93,7 +94,7 @@ def _reuse(ledgers: Ledgers, joined: Joined) -> dict[str, float]:
     Samples acted on after the newest sample that was ever consumed were in flight when training ended.
     """
     action_ns = ledgers.samples.action_ns
-    times = np.bincount(joined.consumed[joined.consumed >= 0], minlength=len(action_ns))
+    times = np.bincount(joined.consumed[(joined.consumed >= 0) & ~joined.early], minlength=len(action_ns))
     if not times.any():
         return {}
     arrived = (action_ns > 0) & (action_ns <= action_ns[times > 0].max())

@@ -97,5 +97,6 @@ def windows_table(ledgers: Ledgers, joined: Joined, usage: list[dict[str, Any]])
 
 def lags(joined: Joined) -> Array:
     """Lag of every consumption in policy versions, UNKNOWN where its acting version is."""
-    acted = np.where(joined.consumed >= 0, joined.acting_version[joined.consumed], UNKNOWN)
+    mine = (joined.consumed >= 0) & ~joined.early
+    acted = np.where(mine, joined.acting_version[joined.consumed], UNKNOWN)
     return np.where(acted == UNKNOWN, UNKNOWN, joined.consumed_version - acted)
