@@ -13,6 +13,11 @@ import time
 INTERVAL_S = 0.02
 
 
+def library_call(function, *arguments, **named):
+    """Call a compiled function of the library from an adapter: it has no frame, and its time is the library's."""
+    return function(*arguments, **named)
+
+
 class OwnerSampler:
     """Counts stack samples by owner between ``start`` and ``stop``.
 
@@ -44,6 +49,8 @@ class OwnerSampler:
         innermost = frame
         while frame is not None:
             path = frame.f_code.co_filename
+            if frame.f_code is library_call.__code__:
+                return "library"
             if path.startswith(self._probe):
                 # What the env tap calls is the environment; the tap itself is at work only when innermost.
                 stepping = path.endswith(os.sep + "env.py") and frame.f_code.co_name in ("step", "reset")
