@@ -21,12 +21,12 @@ def library_call(function, *arguments, **named):
 class OwnerSampler:
     """Counts stack samples by owner between ``start`` and ``stop``.
 
-    ``adapter`` is the adapter's file. An innermost frame in the adapter or the probe is theirs, so is what they call
+    ``adapter`` is the adapter's file. An innermost frame in its folder or in the probe is theirs, so is what they call
     outside the library (numpy, say); what the env tap calls is the environment's; all else is the library's.
     """
 
     def __init__(self, adapter, import_name):
-        self._adapter = os.path.abspath(adapter)
+        self._adapter = os.path.dirname(os.path.abspath(adapter)) + os.sep
         self._probe = os.path.dirname(os.path.abspath(__file__)) + os.sep
         self._library = os.sep + import_name + os.sep
         self.counts = {"adapter": 0, "probe": 0, "env": 0, "library": 0}
@@ -55,7 +55,7 @@ class OwnerSampler:
                 # What the env tap calls is the environment; the tap itself is at work only when innermost.
                 stepping = path.endswith(os.sep + "env.py") and frame.f_code.co_name in ("step", "reset")
                 return "env" if stepping and frame is not innermost else "probe"
-            if path == self._adapter:
+            if path.startswith(self._adapter):
                 return "adapter"
             if self._library in path or path.startswith("<"):
                 return "library"
