@@ -34,7 +34,7 @@ def _options(
 
 
 def _register() -> None:
-    from rlbench.cli import doctor, env, overhead, run, scenarios, show
+    from rlbench.cli import adapter, doctor, env, libraries, overhead, run, scenarios, show
 
     app.command()(run.run)
     app.command()(show.show)
@@ -42,6 +42,8 @@ def _register() -> None:
     app.command()(show.report)
     app.command()(overhead.overhead)
     app.command()(scenarios.scenarios)
+    app.command()(libraries.libraries)
+    app.add_typer(adapter.adapter_app, name="adapter", help="Start an adapter of your own; hold one to the contract.")
     app.add_typer(env.env_app, name="env", help="Build, list, check and remove the libraries' environments.")
     app.command()(doctor.doctor)
     app.command()(show.schema)

@@ -82,7 +82,7 @@ def test_guest_code_imports_the_standard_library_and_numpy_only() -> None:
 
 
 def test_nothing_downstream_is_imported_upstream() -> None:
-    order = ["errors", "catalog", "store", "provision", "plan", "analyse", "execute", "present", "cli"]
+    order = ["errors", "catalog", "store", "provision", "plan", "analyse", "execute", "present", "contract", "cli"]
     may = {"analyse": {"probe"}, "execute": {"probe"}}
     for path in PACKAGE.rglob("*.py"):
         part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
