@@ -1,4 +1,4 @@
-"""The contract that every adapter keeps, checked on a finished trial: ``rlbench adapter check`` and the tests share it."""
+"""The contract that every adapter keeps, checked on a finished trial by ``rlbench adapter check`` and by the tests."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ def check(
         spec.save(run)
         execute_run(run, spec, [library], jobs=1, keep_ledgers=False)
         tables = {table: read_table(run, table) for table in TABLES}
-    trial = Trial(library, asked, tables["trials"].iloc[0].to_dict(), tables)
+    row = {str(key): value for key, value in tables["trials"].iloc[0].items()}
+    trial = Trial(library, asked, row, tables)
     _show(trial, json)
 
 
