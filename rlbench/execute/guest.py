@@ -39,18 +39,25 @@ def guest_code(folder: Path) -> Path:
     package = folder / "rlbench"
     shutil.copytree(PACKAGE / "probe", package / "probe", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(PACKAGE / "__init__.py", package / "__init__.py")
+    # Python runs a module of this name at every start, in whatever process a library starts.
+    (folder / "sitecustomize.py").write_text(
+        "import os\n\nif 'RLBENCH_TAPS' in os.environ:\n    from rlbench.probe.children import prepare\n\n    prepare()\n"
+    )
     return folder
 
 
-def guest_variables(code: Path, threads: int, mark: str, temporary: Path | None = None) -> dict[str, str]:
+def guest_variables(
+    code: Path, threads: int, mark: str, temporary: Path | None = None, layer: Path | None = None
+) -> dict[str, str]:
     """Environment of a guest: the user's, with threads pinned and ``mark`` to find its processes by.
 
-    ``temporary`` receives what the library writes to the temporary directory, so that it goes with the trial.
+    ``temporary`` receives what the library writes to the temporary directory, so that it goes with the trial;
+    ``layer`` holds packages beside the library's own.
     """
     variables = {key: value for key, value in os.environ.items() if key not in _UNWANTED}
     variables |= dict.fromkeys(_THREADS, str(threads))
     variables |= {
-        "PYTHONPATH": str(code.resolve()),
+        "PYTHONPATH": os.pathsep.join(str(path.resolve()) for path in (code, layer) if path is not None),
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",
         MARK: mark,

@@ -8,7 +8,7 @@ import time
 import gymnasium
 import numpy as np
 
-from rlbench.probe import clock, stamp
+from rlbench.probe import clock, plugins, stamp
 from rlbench.probe.ledger import ENV, HEADER, RESETS_AT, TERMINATED, TRUNCATED, Ledger
 
 # action_ns, reward, flags of one observation and ready_ns of the next lie side by side, so a step is one write.
@@ -23,7 +23,12 @@ def make_plain(env_id, kwargs):
     Raises ValueError with one sentence when it cannot be made.
     """
     try:
-        return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+        try:
+            return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+        except gymnasium.error.UnregisteredEnv:
+            if not plugins.register():
+                raise
+            return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError("environment '%s' cannot be made: %s" % (env_id, " ".join(str(error).split()))) from error
 

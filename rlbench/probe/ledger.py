@@ -34,7 +34,13 @@ GRADIENT, ACTING, LEARNING = 1, 2, 4
 
 # One optimizer step and the fingerprint of one module's weights after it.
 UPDATE = np.dtype(
-    [("time_ns", "<i8"), ("optimizer", "<i4"), ("module", "<i4"), ("learning_rate", "<f8"), ("weights", "V16")]
+    [
+        ("time_ns", "<i8"),
+        ("optimizer", "<i4"),
+        ("module", "<i4"),
+        ("learning_rate", "<f8"),
+        ("weights", "V16"),
+    ]
 )
 
 
@@ -106,7 +112,6 @@ def env_steps(folder):
             observations += len(rows)
             steps += len(rows) - read_resets(entry.path)
     return steps, observations
-
 
 
 def read_resets(path):

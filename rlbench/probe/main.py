@@ -17,7 +17,7 @@ import traceback
 
 import numpy as np
 
-from rlbench.probe import clock
+from rlbench.probe import children, clock
 from rlbench.probe.ceiling import measure_ceiling
 from rlbench.probe.evaluate import greedy_episodes
 from rlbench.probe.sampler import OwnerSampler
@@ -63,6 +63,8 @@ def _run(job, outcome):
         outcome.update(ceiling_steps_per_s=ceiling, probe_us_per_step=cost)
     started = clock.now_ns()
     taps = None if trial.arm == BARE else Taps(trial.folder, layout, dim)
+    if taps:
+        children.announce(trial.folder, layout, dim, action_dim, job["backend"])
     if taps and job["backend"] == "torch":
         from rlbench.probe import torchtap
 

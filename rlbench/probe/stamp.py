@@ -49,7 +49,9 @@ def make_encoder(layout, env):
     environment step.
     """
     if not 0 <= env < MAX_ENVS[layout]:
-        raise ValueError("environment index %d does not fit the %d that layout %s has" % (env, MAX_ENVS[layout], layout))
+        raise ValueError(
+            "environment index %d does not fit the %d that layout %s has" % (env, MAX_ENVS[layout], layout)
+        )
     low, high = env & 0xFF, env >> 8
     array, float32 = np.array, np.float32
 

@@ -120,6 +120,8 @@ class Taps:
     def _open(self):
         name = "%d-%d" % (os.getpid(), next(_PROCESS))
         header = {"pid": os.getpid(), "layout": self.layout, "dim": self.dim}
+        # A fork inherits modules that its parent described, under another process number.
+        self.describe()
         return _Ledgers(
             Ledger(os.path.join(self.folder, "pass-%s.ids" % name), header),
             Ledger(os.path.join(self.folder, "pass-%s.ledger" % name), header),

@@ -33,3 +33,12 @@ def tap_optimizer(optimizer, weights, probe):
 def tap_batch(observations, probe):
     """Tell ``probe`` that the tensor ``observations`` is learned from, whenever it is computed."""
     tf.numpy_function(probe.learned, [observations], [])
+
+
+def acting(weights, probe):
+    """Return a function to be told the observations that the policy with the variable ``weights`` acts on."""
+
+    def tell(observations):
+        probe.acted(observations, weights.numpy())
+
+    return tell
