@@ -22,13 +22,31 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Source(_Table):
+    """Code that no package index has: one folder of a git repository at one commit."""
+
+    git: str = Field(description="address that `git clone` understands")
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    folder: str = Field(description="top-level package of the repository that guests import")
+    without: list[str] = Field(default_factory=list, description="files of the folder that are left out")
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="rlbench.provision.source.tree_hash")]
+
+
 class Install(_Table):
-    """How the environment is built from the lock."""
+    """How the environment is built from the lock.
+
+    Options that are None are no part of an environment's key, so a new one leaves environments as they are.
+    """
 
     no_deps: bool = Field(False, description="install exactly the lock, ignoring the packages' own requirements")
     build_constraints: list[str] = Field(
         default_factory=list, description="constraints for building source distributions"
     )
+    pip_only: list[str] | None = Field(
+        None,
+        description="packages that uv refuses; the pip of the lock installs them, without their requirements",
+    )
+    source: Source | None = None
 
 
 class Capabilities(_Table):
@@ -36,8 +54,8 @@ class Capabilities(_Table):
 
     algorithms: list[Algorithm] = Field(min_length=1)
     action_spaces: list[Literal["discrete", "box"]] = Field(min_length=1)
-    modes: list[Mode] = Field(default_factory=lambda: ["sync"], min_length=1)
-    devices: list[Literal["cpu", "cuda"]] = Field(default_factory=lambda: ["cpu"], min_length=1)
+    modes: list[Mode] = Field(default=["sync"], min_length=1)
+    devices: list[Literal["cpu", "cuda"]] = Field(default=["cpu"], min_length=1)
     max_envs: int | None = Field(None, ge=1, description="largest n_envs (null: no limit)")
 
 
@@ -87,6 +105,7 @@ class Library(_Table):
     known_issues: list[Issue] = Field(default_factory=list)
     folder: Path = Field(exclude=True)
     variant: str | None = Field(None, exclude=True)
+    source_copy: Path | None = Field(None, exclude=True, description="where this machine has install.source")
 
     @property
     def label(self) -> str:
@@ -156,6 +175,26 @@ def find_library(name: str, libraries: dict[str, Library]) -> Library:
     raise UserError(
         f"unknown library '{name}'{nearest(wanted, known)} (known: {', '.join(libraries)}; see `rlbench libraries`)"
     )
+
+
+def with_sources(libraries: dict[str, Library], given: list[str]) -> dict[str, Library]:
+    """Return the libraries with the copies of their sources that ``given`` names, as ``NAME=PATH``.
+
+    Raises UserError when one is not of this form, is no folder, or is for a library from the package index.
+    """
+    known = dict(libraries)
+    for each in given:
+        name, equals, place = each.partition("=")
+        if not equals:
+            raise UserError(f"--source {each}: must be NAME=PATH, e.g. --source spinup=~/spinningup")
+        library = find_library(name, known)
+        if library.install.source is None:
+            raise UserError(f"--source {each}: {library.title} comes from the package index, not from a folder")
+        path = Path(place).expanduser().absolute()
+        if not path.is_dir():
+            raise UserError(f"--source {each}: there is no folder {path}")
+        known[library.name] = library.model_copy(update={"source_copy": path})
+    return known
 
 
 def _adapter_folders(root: Path) -> list[Path]:

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from rlbench.catalog.library import Library
 from rlbench.errors import Unavailable, UserError
 from rlbench.provision import cache
 from rlbench.provision.check import distributions, faults, guest_python
 from rlbench.provision.index import PipSettings, masked, pip_settings, uv_flags, uv_variables
 from rlbench.provision.interpreter import Interpreter, find_interpreter
-from rlbench.provision.pins import read_pins, torch_requirement
+from rlbench.provision.pins import read_pins, torch_requirement, without
+from rlbench.provision.source import install_source, source_version
 from rlbench.provision.torch import accelerator, torch_flags, torch_index
-from rlbench.provision.uv import UvFailed, run_uv
+from rlbench.provision.uv import UvFailed, run_tool, run_uv
 
 Report = Callable[[str], None]
 
@@ -156,7 +159,7 @@ class _Build:
                     build_s=round(time.perf_counter() - start, 2),
                     built_at=datetime.now(UTC).isoformat(timespec="seconds"),
                     size_mb=cache.apparent_size_mb(partial),
-                    packages=distributions(partial),
+                    packages=distributions(partial) | source_version(self.library),
                 )
                 cache.write_marker(partial, marker)
                 wrong = faults(self.library, partial)
@@ -186,19 +189,30 @@ class _Build:
                 str(folder),
             ]
         )
+        if install.source is not None:
+            # First of all: without it the rest would be in vain.
+            install_source(self.library, folder, self._tool)
         options = ["--python", str(guest_python(folder)), "--compile-bytecode", *uv_flags(self.source)]
         if install.build_constraints:
             constraints = folder / "build-constraints.txt"
             constraints.write_text("\n".join(install.build_constraints) + "\n", encoding="utf-8")
             options += ["--build-constraints", str(constraints)]
-        torch = torch_requirement(read_pins(lock, self.interpreter.version))
+        pins = read_pins(lock, self.interpreter.version)
+        torch = torch_requirement(pins)
         flags = torch_flags(torch, self.interpreter, accelerator(), self.source, self._told)
         if install.no_deps:
             if torch is not None:
                 # A CUDA build of torch brings libraries along that no lock names.
                 self._pip([*options, "--constraints", str(lock), torch], flags)
             options.append("--no-deps")
+        by_pip = {canonicalize_name(name) for name in install.pip_only or []}
+        if by_pip:
+            lock = folder / "requirements.txt"
+            lock.write_text(without(self.library.lock, by_pip), encoding="utf-8")
         self._pip([*options, "-r", str(lock)], flags)
+        if by_pip:
+            pip = [str(guest_python(folder)), "-m", "pip", "install", "--no-deps", "--quiet"]
+            self._tool([*pip, *(str(pin) for pin in pins if pin.name in by_pip)])
 
     def _pip(self, arguments: list[str], flags: list[str]) -> None:
         if torch_index.unreachable:
@@ -222,6 +236,9 @@ class _Build:
             cancelled=self.cancelled,
             inherit=[self.descriptor],
         )
+
+    def _tool(self, command: list[str]) -> str:
+        return run_tool(command, cancelled=self.cancelled, inherit=[self.descriptor])
 
     def _sentence(self, error: UvFailed) -> str:
         if error.disk_full:

@@ -71,7 +71,7 @@ def lock_hash(library: Library) -> str:
 def environment_key(library: Library, python_version: str, accelerator: Accelerator) -> str:
     """Return 12 hexadecimal digits that differ whenever the environment would be built differently."""
     parts = [FORMAT, lock_hash(library), python_version, accelerator, platform.machine()]
-    text = json.dumps([*parts, library.install.model_dump(mode="json")], sort_keys=True)
+    text = json.dumps([*parts, library.install.model_dump(mode="json", exclude_none=True)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

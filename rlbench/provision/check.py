@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from rlbench.catalog.library import Library
 from rlbench.provision.cache import MARKER, current_folder, lock_hash, read_marker
 from rlbench.provision.pins import public_version, read_pins
+from rlbench.provision.source import source_folder
 from rlbench.provision.torch import accelerator
 from rlbench.provision.uv import UvFailed, guest_variables, run_uv
 
@@ -37,6 +38,9 @@ def faults(library: Library, folder: Path) -> list[str]:
     python = guest_python(folder)
     if not python.exists() or not os.access(python, os.X_OK):
         found.append("its Python is gone")
+    source = library.install.source
+    if source is not None and not source_folder(folder, source).is_dir():
+        found.append("its source folder is gone")
     have = distributions(folder)
     for pin in read_pins(library.lock, marker.python_version):
         version = have.get(pin.name)

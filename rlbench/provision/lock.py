@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rlbench.catalog.library import Library
 from rlbench.errors import UserError
 from rlbench.provision.index import PipSettings, masked, pip_settings, uv_flags, uv_variables
 from rlbench.provision.interpreter import find_interpreter
+from rlbench.provision.pins import without
 from rlbench.provision.torch import cuda_only
 from rlbench.provision.uv import UvFailed, run_uv
 
@@ -36,16 +38,32 @@ def lock(
         raise UserError(f"{wanted} is missing: it names the packages that the lock is made from")
     interpreter = find_interpreter(library.python, lambda message: report(f"{library.name}: {message}"))
     settings = source or pip_settings()
-    arguments = ["pip", "compile", str(wanted), "--no-header", "--no-annotate", "--quiet"]
-    arguments += ["--python", str(interpreter.path), "--upgrade", *uv_flags(settings)]
-    if library.install.no_deps:
-        arguments.append("--no-deps")
-    try:
-        output = run_uv(arguments, variables=uv_variables(settings))
-    except UvFailed as error:
-        raise UserError(f"{wanted} cannot be resolved: {masked(str(error))}") from None
+    install = library.install
+    asked = wanted.read_text(encoding="utf-8")
+    by_pip = {canonicalize_name(name) for name in install.pip_only or []}
+    with tempfile.TemporaryDirectory(prefix="rlbench-lock-") as folder:
+        for_uv, constraints = Path(folder) / wanted.name, Path(folder) / "build-constraints.txt"
+        for_uv.write_text(without(wanted, by_pip), encoding="utf-8")
+        constraints.write_text("".join(f"{each}\n" for each in install.build_constraints), encoding="utf-8")
+        arguments = [
+            "pip",
+            "compile",
+            str(Path(folder) / wanted.name),
+            "--no-header",
+            "--no-annotate",
+            "--quiet",
+        ]
+        arguments += ["--build-constraints", str(constraints)]
+        arguments += ["--python", str(interpreter.path), "--upgrade", *uv_flags(settings)]
+        if install.no_deps:
+            arguments.append("--no-deps")
+        try:
+            output = run_uv(arguments, variables=uv_variables(settings))
+        except UvFailed as error:
+            raise UserError(f"{wanted} cannot be resolved: {masked(str(error))}") from None
+    output += "".join(f"{name}=={version}\n" for name, version in _versions(asked).items() if name in by_pip)
     before = _versions(library.lock.read_text(encoding="utf-8")) if library.lock.is_file() else {}
-    text = locked_text(output, keep=set(_versions(wanted.read_text(encoding="utf-8"))))
+    text = locked_text(output, keep=set(_versions(asked)))
     _replace(library.lock, text)
     after = _versions(text)
     names = sorted({*before, *after})

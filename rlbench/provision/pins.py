@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def public_version(version: str) -> str:
 def torch_requirement(pins: list[Pin]) -> str | None:
     """Return e.g. ``"torch==2.13.0"`` when the lock has torch."""
     return next((str(pin) for pin in pins if pin.name == "torch"), None)
+
+
+def without(requirements: Path, names: Iterable[str]) -> str:
+    """Return the text of a file of requirements without those of the distributions ``names``."""
+    left_out = {canonicalize_name(name) for name in names}
+    kept = [line for line in _lines(requirements) if _name(line) not in left_out]
+    return "".join(f"{line}\n" for line in kept)
+
+
+def _name(line: str) -> str:
+    return canonicalize_name(re.split(r"[=<>!~;@ \[]", line, maxsplit=1)[0])
 
 
 def _lines(lock: Path) -> list[str]:

@@ -38,7 +38,7 @@ DISK_FULL = ("no space left on device", "disk quota exceeded")
 
 
 class UvFailed(Exception):
-    """uv ended with an error; the message is what it printed, made one line."""
+    """uv, or another tool, ended with an error; the message is what it printed, made one line."""
 
     def __init__(self, output: str) -> None:
         super().__init__(one_line(output))
@@ -80,16 +80,29 @@ def run_uv(
     inherit: Iterable[int] = (),
     stdin: str = "",
 ) -> str:
-    """Run ``uv arguments...`` and return its standard output.
+    """Run ``uv arguments...`` as ``run_tool`` does and return its standard output."""
+    command = [uv_path(), *arguments]
+    return run_tool(command, variables=variables, cancelled=cancelled, inherit=inherit, stdin=stdin)
 
-    ``inherit`` names file descriptors that stay open in uv. Raises UvFailed when uv fails and Cancelled soon
-    after ``cancelled`` is set; on these and on any other exception (Ctrl-C) uv and all that it started have
+
+def run_tool(
+    command: Sequence[str],
+    *,
+    variables: Mapping[str, str] | None = None,
+    cancelled: threading.Event | None = None,
+    inherit: Iterable[int] = (),
+    stdin: str = "",
+) -> str:
+    """Run a tool that builds environments (uv, pip, git) and return its standard output.
+
+    ``inherit`` names file descriptors that stay open in it. Raises UvFailed when it fails and Cancelled soon
+    after ``cancelled`` is set; on these and on any other exception (Ctrl-C) it and all that it started have
     ended.
     """
     # A working folder without a project: the pyproject.toml of the folder that the user is in must not count.
     with tempfile.TemporaryDirectory(prefix="rlbench-uv-") as folder:
         process = subprocess.Popen(
-            [uv_path(), *arguments],
+            command,
             cwd=folder,
             env={**guest_variables(), "UV_NO_PROGRESS": "1", **(variables or {})},
             stdin=subprocess.PIPE,
@@ -106,7 +119,7 @@ def run_uv(
             _end(process)
             raise
     if process.returncode:
-        raise UvFailed(errors or output or f"uv ended with status {process.returncode}")
+        raise UvFailed(errors or output or f"{command[0]} ended with status {process.returncode}")
     return output
 
 

@@ -210,6 +210,31 @@ def test_options_of_the_adapter_reach_uv(tmp_path: Path, library: Library, monke
     assert "--build-constraints" in arguments
 
 
+def test_what_uv_refuses_is_installed_by_pip(
+    tmp_path: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = with_uv(monkeypatch, FakeUv())
+    given: list[str] = []
+
+    def uv_sees(arguments: list[str], **options: object) -> str:
+        if "-r" in arguments:
+            given.append(Path(arguments[arguments.index("-r") + 1]).read_text())
+        return fake(arguments, **options)
+
+    def pip(command: list[str], **_: object) -> str:
+        given.append(" ".join(command[1:]))
+        packages = Path(command[0]).parents[1] / "lib" / "python3.11" / "site-packages"
+        (packages / "odd-1.0.dist-info").mkdir()
+        return ""
+
+    monkeypatch.setattr(build, "run_uv", uv_sees)
+    monkeypatch.setattr(build, "run_tool", pip)
+    lock = "Odd==1.0\nsix==1.16.0\n"
+    odd = sample_library(tmp_path / "odd", lock=lock, install=Install(pip_only=["odd"]))
+    assert build.environment(odd, source=PipSettings()).packages == {"odd": "1.0", "six": "1.16.0"}
+    assert given == ["six==1.16.0\n", "-m pip install --no-deps --quiet odd==1.0"]
+
+
 def test_one_failure_does_not_stop_the_others(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with_uv(monkeypatch, FakeUv())
     broken = library.model_copy(update={"name": "broken", "folder": library.folder.parent / "broken"})
