@@ -15,6 +15,7 @@ from rlbench.analyse.join import UNKNOWN, Joined, join
 from rlbench.analyse.latency import latencies
 from rlbench.analyse.learning import episodes_table, learning
 from rlbench.analyse.ledgers import Ledgers, read_ledgers
+from rlbench.analyse.processes import busy_spans, process_figures, timeline_table
 from rlbench.analyse.staleness import staleness
 from rlbench.analyse.steady import lags, rates, steady_window, windows_table
 from rlbench.catalog.scenario import Scenario
@@ -45,6 +46,9 @@ def analyse_trial(
     if window:
         figures |= rates(ledgers, joined, window)
         figures |= time_shares(ledgers, joined, window)
+        spans = busy_spans(ledgers, joined, window)
+        figures |= process_figures(ledgers, spans, window)
+        tables["timeline"] = timeline_table(spans, window)
         measured, tables["latencies"] = latencies(ledgers, joined, window, scenario.topology.mode == "async")
         figures |= measured
         stale, why, tables["lags"] = staleness(ledgers, joined, window, scenario.staleness.threshold)
@@ -54,6 +58,9 @@ def analyse_trial(
         ceiling = figures.get("ceiling_steps_per_s")
         if ceiling:
             figures["share_of_ceiling"] = (figures["env_steps_per_s"] or 0) / ceiling
+        tokens = outcome.get("tokens_per_step")
+        if tokens:
+            figures["tokens_per_s"] = tokens * (figures["env_steps_per_s"] or 0)
     episodes = episodes_table(ledgers, outcome.get("greedy", []))
     learned, why = learning(episodes, scenario.learning.window, scenario.learning.return_threshold)
     figures |= learned
@@ -66,7 +73,10 @@ def analyse_trial(
     for name in ("gpu_memory_mb", "gpu_utilisation"):
         if figures.get(name) is None:
             reasons[name] = "no GPU was used"
-    reasons.setdefault("tokens_per_s", "not a token environment")
+    if "straggler_ratio" not in figures and window:
+        reasons["straggler_ratio"] = "one process steps all environments"
+    if not outcome.get("tokens_per_step"):
+        reasons["tokens_per_s"] = "not a token environment"
     row: dict[str, Any] = {}
     for column in FIGURES:
         value = figures.get(column.name)

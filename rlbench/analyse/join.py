@@ -25,7 +25,8 @@ class Joined:
     Versions count steps of the policy's optimizer: ``version_ns[v - 1]`` is when version v came to be. Consumption k
     is one row of a batch that an optimizer step learned from: ``consumed[k]`` is its sample (-1: no environment
     produced it), ``consumed_version[k]`` the learner's version before that step, ``consumed_ns[k]`` the time of its
-    forward pass. ``acting_version[s]`` is the version that acted on sample s (-1: none known, as for random actions).
+    forward pass. ``acting_version[s]`` is the version that acted on sample s (-1: none known, as for random actions),
+    in process ``acted_pid[s]`` at ``acted_ns[s]``.
     """
 
     version_ns: Array
@@ -37,8 +38,8 @@ class Joined:
     consumed_ns: Array
     acting_version: Array
     acted_ns: Array
+    acted_pid: Array
     pass_ns: Array
-    pass_version: Array
     fed: int
     decoded: int
     module: int
@@ -73,10 +74,12 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
 
     acts = np.flatnonzero(acting_row & actors[passes.module[row_pass]])
     acting_version = np.full(len(samples.env), UNKNOWN, np.int64)
-    acted_ns = np.zeros(len(samples.env), np.int64)
+    acted_ns, acted_pid = np.zeros(len(samples.env), np.int64), np.zeros(len(samples.env), np.int64)
     # Rows are in time order and the last assignment stays: the acting pass of a sample is its last one.
     acting_version[passes.sample[acts]] = pass_version[row_pass[acts]]
     acted_ns[passes.sample[acts]] = time[acts]
+    pids = np.array([each["pid"] for each in ledgers.modules])
+    acted_pid[passes.sample[acts]] = pids[passes.module[row_pass[acts]]]
 
     consuming = _consuming(passes, module, past, n_envs)
     step_of = np.searchsorted(version_ns, passes.time_ns[consuming], side="left")
@@ -103,8 +106,8 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
         consumed_ns=np.repeat(passes.time_ns[consuming], passes.rows[consuming]),
         acting_version=acting_version,
         acted_ns=acted_ns,
+        acted_pid=acted_pid,
         pass_ns=passes.time_ns[acting & actors[passes.module]],
-        pass_version=pass_version[acting & actors[passes.module]],
         fed=int(counted.sum()),
         decoded=int((counted & (passes.sample >= 0)).sum()),
         module=module,
@@ -183,20 +186,21 @@ def _key(weights: Array) -> Array:
 def _nothing(ledgers: Ledgers, reason: str) -> Joined:
     none = np.empty(0, np.int64)
     unknown = np.full(len(ledgers.samples.env), UNKNOWN, np.int64)
+    nobody = unknown * 0
     return Joined(
-        none,
-        none.astype(float),
-        none,
-        none,
-        none,
-        none,
-        none,
-        unknown,
-        unknown * 0,
-        none,
-        none,
-        0,
-        0,
-        UNKNOWN,
-        reason,
+        version_ns=none,
+        learning_rate=none.astype(float),
+        batch_rows=none,
+        forward_ns=none,
+        consumed=none,
+        consumed_version=none,
+        consumed_ns=none,
+        acting_version=unknown,
+        acted_ns=nobody,
+        acted_pid=nobody,
+        pass_ns=none,
+        fed=0,
+        decoded=0,
+        module=UNKNOWN,
+        reason=reason,
     )

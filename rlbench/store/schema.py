@@ -114,6 +114,13 @@ FIGURES = [
     Column("time_act", _F, "share", "wall time waiting for actions without an update"),
     Column("time_learn", _F, "share", "wall time of gaps that contain updates, up to the last of them"),
     Column("time_other", _F, "share", "the rest: between environments of one vector, resets"),
+    Column("overlap", _F, "share", "wall time in which acting or stepping and learning go on at once"),
+    Column(
+        "actor_idle", _F, "share", "wall time in which an environment-stepping process neither steps, acts nor learns"
+    ),
+    Column("learner_idle", _F, "share", "wall time in which the learner does not learn"),
+    Column("straggler_ratio", _F, "share", "steps of the slowest environment-stepping process / of the median one"),
+    Column("silent_workers", _I, "", "environment-stepping processes without a step in the last quarter"),
     Column("adapter_share", _F, "share", "sampled time in adapter code"),
     Column("probe_share", _F, "share", "sampled time in the probe's own code"),
     Column("peak_memory_mb", _F, "MB", "peak proportional set size of the whole process tree"),
@@ -223,6 +230,16 @@ UPDATES = [
     Column("lag_max", _F, "updates", "maximum lag of the batch"),
 ]
 
+TIMELINE = [
+    *IDENTITY,
+    Column("library", _S, "", "adapter name"),
+    Column("seed", _I, "", "seed"),
+    Column("process", _I, "", "process, numbered from 0"),
+    Column("kind", _S, "", "env, act or learn"),
+    Column("start_s", _F, "s", "seconds after the steady state began; its first 3 s are kept"),
+    Column("end_s", _F, "s", "end of the span"),
+]
+
 AUDIT = [
     *IDENTITY,
     Column("library", _S, "", "adapter name"),
@@ -241,6 +258,7 @@ TABLES: dict[str, list[Column]] = {
     "lags": LAGS,
     "latencies": LATENCIES,
     "updates": UPDATES,
+    "timeline": TIMELINE,
     "audit": AUDIT,
 }
 

@@ -131,7 +131,37 @@ def expected(script: Any, asynchronous: bool) -> dict[str, float]:
                 waits.append(max(0, min(acted) - made) / 1e6)
     if waits:
         out |= {f"sync_latency_ms_p{p}": np.percentile(waits, p) for p in (50, 99)}
-    return out
+    return out | shares(script, start, end)
+
+
+def shares(script: Any, start: int, end: int) -> dict[str, float]:
+    """Overlap and idleness, by looking at every half millisecond (all of the script's times are multiples of it)."""
+    cell = 500_000
+    env: dict[str, set[int]] = {}
+    act: dict[str, set[int]] = {}
+    learn: set[int] = set()
+    asked: dict[str, int] = {}
+    for event in script.events:
+        process = event["process"]
+        if event["kind"] == "act":
+            asked.setdefault(process, event["time"])
+        elif event["kind"] == "step":
+            if process in asked:
+                act.setdefault(process, set()).update(range(asked.pop(process) // cell, event["action"] // cell))
+            env.setdefault(process, set()).update(range(event["action"] // cell, event["ready"] // cell))
+    for fed, _ in script.batches:
+        made = next(time for time in script.updates if time > fed)
+        learn.update(range(fed // cell, made // cell))
+    window = set(range(start // cell, end // cell))
+    collect = set().union(*env.values(), *act.values())
+    learner = {"learner": learn}
+    idle = [1 - len((env[p] | act.get(p, set()) | learner.get(p, set())) & window) / len(window) for p in env]
+    return {
+        "overlap": len(collect & learn & window) / len(window),
+        "learner_idle": 1 - len(learn & window) / len(window),
+        "actor_idle": float(np.mean(idle)),
+        "silent_workers": 0,
+    }
 
 
 def agree(row: dict[str, Any], wanted: dict[str, float]) -> None:
@@ -156,6 +186,7 @@ def test_separate_actor_processes_give_exactly_the_scripted_figures(oracle: Any,
     assert wanted["sync_lag_mean"] > 0
     assert wanted["queue_lag_mean"] > 0
     assert 0 < wanted["never_learned"] < 1
+    assert 0 < wanted["overlap"] < 1
     agree(row, wanted)
 
 

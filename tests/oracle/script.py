@@ -19,7 +19,7 @@ class Script:
 
     def __init__(self, n_envs, actors=False):
         self.n_envs, self.actors = n_envs, actors
-        self.now, self.version = 0, 0
+        self.now, self.learner_now, self.version = 0, 0, 0
         self.events, self.samples, self.consumptions, self.updates, self.batches = [], {}, [], [], []
         self._number = [0] * n_envs
         self._length = [0] * n_envs
@@ -53,18 +53,28 @@ class Script:
             done += current
         return done
 
-    def learn(self, samples, forward=1 * MS, backward=3 * MS, unreadable=()):
-        """One update on ``samples``; those whose position is in ``unreadable`` arrive with their stamp destroyed."""
-        self.now += forward
-        self._event(LEARNER, "learn", samples=list(samples), unreadable=list(unreadable))
-        self.batches.append((self.now, len(samples)))
+    def learn(self, samples, forward=1 * MS, backward=3 * MS, unreadable=(), beside=False):
+        """One update on ``samples``; those whose position is in ``unreadable`` arrive with their stamp destroyed.
+
+        ``beside``: the learner works while the actors go on, in a process of its own; else they wait for it.
+        """
+        start = max(self.learner_now, self.now)
+        fed, made = start + forward, start + forward + backward
+        self._event(LEARNER, "learn", time=fed, samples=list(samples), unreadable=list(unreadable))
+        self.batches.append((fed, len(samples)))
         for position, sample in enumerate(samples):
             known = None if position in unreadable else sample
-            self.consumptions.append((known, self.version, self.now))
-        self.now += backward
+            self.consumptions.append((known, self.version, fed))
         self.version += 1
-        self.updates.append(self.now)
-        self._event(LEARNER, "update", version=self.version)
+        self.updates.append(made)
+        self._event(LEARNER, "update", time=made, version=self.version)
+        self.learner_now = made
+        if not beside:
+            self.now = made
+
+    def made(self):
+        """The newest version that exists now."""
+        return sum(time <= self.now for time in self.updates)
 
     def terminal(self, sample):
         """The last observation of the episode that ``sample`` belongs to: no action was ever taken on it."""
@@ -84,7 +94,7 @@ class Script:
         self._number[env] += 1
 
     def _event(self, process, kind, **details):
-        self.events.append({"process": process, "kind": kind, "time": self.now, **details})
+        self.events.append({"process": process, "kind": kind, "time": self.now} | details)
 
 
 def sync():
@@ -133,17 +143,18 @@ def overwritten():
 
 
 def actors():
-    """Two actor processes; new weights reach them two updates late; a queue of four rounds drops the oldest."""
+    """Two actor processes that never wait; new weights reach them two updates late; a queue of four rounds drops the
+    oldest; learning goes on beside them."""
     script = Script(2, actors=True)
     queue = []
     for turn in range(12):
-        queue.append(script.collect(2, max(0, script.version - 2)))
+        queue.append(script.collect(2, max(0, script.made() - 2)))
         queue = queue[-4:]
         if turn % 3 == 2:
             for _ in range(2):
                 batch = queue.pop(0)
-                script.learn(batch)
-                script.learn(batch)
+                script.learn(batch, beside=True)
+                script.learn(batch, beside=True)
     return script
 
 
