@@ -1,0 +1,13 @@
+"""Makes garage importable without TensorFlow: its worker factory imports one class of the TensorFlow branch."""
+
+import sys
+import types
+
+
+class TFWorkerClassWrapper:
+    """Never made: it wraps workers of the TensorFlow branch."""
+
+
+sys.modules["garage.tf"] = types.ModuleType("garage.tf")
+sys.modules["garage.tf.samplers"] = samplers = types.ModuleType("garage.tf.samplers")
+samplers.TFWorkerClassWrapper = TFWorkerClassWrapper
