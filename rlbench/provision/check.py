@@ -72,15 +72,20 @@ def check(library: Library) -> list[str]:
     if problems:
         return problems
     python = guest_python(folder)
-    return [*_import_problem(python, library.import_name), *_unmet(python, library), *_torch_notes(folder)]
+    return [*_import_problem(python, library), *_unmet(python, library), *_torch_notes(folder)]
 
 
-def _import_problem(python: Path, import_name: str) -> list[str]:
+def _import_problem(python: Path, library: Library) -> list[str]:
+    import_name = library.import_name
+    program = f"import {import_name}"
+    if (library.folder / "shim.py").is_file():
+        # The adapter imports it first, too.
+        program = f"import sys; sys.path.append({str(library.folder.absolute())!r}); import shim, {import_name}"
     with tempfile.TemporaryDirectory(prefix="rlbench-check-") as folder:
         try:
             done = subprocess.run(
                 # Isolated: a folder called like the library must not stand in for it.
-                [python, "-I", "-c", f"import {import_name}"],
+                [python, "-I", "-c", program],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -98,6 +103,9 @@ def _import_problem(python: Path, import_name: str) -> list[str]:
 
 
 def _unmet(python: Path, library: Library) -> list[str]:
+    if library.install.pip_only:
+        names = ", ".join(library.install.pip_only)
+        return [f"{NOTE}requirements are not checked, since uv cannot read those of {names}"]
     try:
         run_uv(["pip", "check", "--python", str(python)])
     except UvFailed as error:
