@@ -5,6 +5,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from rlbench.probe.sampler import library_call
+
 
 class Network(nn.Module):
     """A multilayer perceptron, called as MushroomRL does: with the state, or with the state and an action.
@@ -22,6 +24,6 @@ class Network(nn.Module):
         # A2C feeds double precision.
         state = state.float()
         if self._joined:
-            return self._body(torch.cat((state, action.float()), dim=1)).squeeze(1)
-        out = self._body(state)
+            return library_call(self._body, torch.cat((state, action.float()), dim=1)).squeeze(1)
+        out = library_call(self._body, state)
         return out if action is None else out.gather(1, action.long()).squeeze(1)

@@ -3,18 +3,15 @@
 import tempfile
 
 import numpy as np
-import shim
+import shim  # noqa: F401
 import torch
+from spinup.algos.pytorch.ppo import core as ppo_core
+from spinup.algos.pytorch.ppo.ppo import ppo
+from spinup.algos.pytorch.sac import core as sac_core
+from spinup.algos.pytorch.sac.sac import sac
 from torch import nn
 
 from rlbench.probe.bridges import gym_space
-
-shim.install()
-
-from spinup.algos.pytorch.ppo import core as ppo_core  # noqa: E402
-from spinup.algos.pytorch.ppo.ppo import ppo  # noqa: E402
-from spinup.algos.pytorch.sac import core as sac_core  # noqa: E402
-from spinup.algos.pytorch.sac.sac import sac  # noqa: E402
 
 
 class Stop(Exception):

@@ -1,12 +1,11 @@
-"""Makes Spinning Up's PyTorch half importable without TensorFlow, which its logger imports and does not use there."""
+"""Makes Spinning Up's PyTorch half importable without TensorFlow, which its logger imports and does not use there.
+
+The stand-in has the spec that PyTorch asks modules for.
+"""
 
 import importlib.machinery
 import sys
 import types
 
-
-def install():
-    """Put an empty module ``tensorflow`` in place, with the spec that PyTorch asks modules for."""
-    module = types.ModuleType("tensorflow")
-    module.__spec__ = importlib.machinery.ModuleSpec("tensorflow", None)
-    sys.modules["tensorflow"] = module
+sys.modules["tensorflow"] = module = types.ModuleType("tensorflow")
+module.__spec__ = importlib.machinery.ModuleSpec("tensorflow", None)
