@@ -17,6 +17,7 @@ from rlbench.provision import cache
 from rlbench.provision.build import GuestEnv, cached, environments
 from rlbench.provision.check import NOTE
 from rlbench.provision.check import check as check_environment
+from rlbench.provision.layer import remove_layers
 from rlbench.provision.lock import lock as write_lock
 from rlbench.provision.torch import accelerator
 
@@ -117,7 +118,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     adapters: Adapters = None,
 ) -> None:
-    """Remove the environments of libraries, those of older locks included.
+    """Remove the environments of libraries, those of older locks and packages laid over them included.
 
     Example: rlbench env remove sb3 --yes
     """
@@ -131,6 +132,7 @@ def remove(
     for library in chosen:
         try:
             removed += cache.remove(library.name, lambda message: typer.echo(message, err=True))
+            remove_layers(library.name)
         except Unavailable as error:
             raise UserError(str(error)) from None
     typer.echo(f"removed {removed} environments")

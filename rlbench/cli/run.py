@@ -11,19 +11,33 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from rlbench.catalog.library import Library, find_library, load_libraries, with_sources
+from rlbench.catalog.library import Algorithm, Library, find_library, load_libraries, with_sources
 from rlbench.catalog.scenario import Scenario, load_scenario, overridden
 from rlbench.errors import UserError
+from rlbench.execute.own import own_scenario
 from rlbench.execute.run import RunSpec, execute_run
 from rlbench.present.charts import chart_list
 from rlbench.present.machine_readable import run_json
 from rlbench.present.report import write_report
 from rlbench.present.table import run_table
+from rlbench.provision.package import check_unchanged, read_package
 from rlbench.store.reader import RESULTS, find_run, read_table, run_ids
 
 
 def run(
     scenarios: list[str] = typer.Argument(None, help="Scenarios: names (see `rlbench scenarios`) or .toml files."),
+    scenario: list[str] = typer.Option(None, "--scenario", help="The same as SCENARIOS; repeat."),
+    env: str = typer.Option(
+        None,
+        "--env",
+        metavar="ID",
+        help="Instead of a scenario: a Gymnasium environment, `Name-v0` or `module:Name-v0`.",
+    ),
+    env_package: str = typer.Option(
+        None, "--env-package", metavar="PATH|NAME", help="Package that has the environment of --env."
+    ),
+    algorithm: Algorithm = typer.Option(None, "--algorithm", help="Algorithm for --env (default: ppo)."),
+    steps: int = typer.Option(None, "--steps", min=1, help="Environment steps; same as `--set budget.env_steps=`."),
     library: list[str] = typer.Option(
         None,
         "--library",
@@ -59,26 +73,43 @@ def run(
 
         rlbench run quickstart -l sb3,tianshou --seeds 5 --set budget.env_steps=50000
 
+        rlbench run --env my_envs:Maze-v0 --env-package ./my-envs -l sb3,tianshou --steps 20000
+
         rlbench run --resume latest
     """
+    names = [*(scenarios or []), *(scenario or [])]
     if resume:
-        if scenarios or library or changes or seeds or run_id:
+        if names or env or env_package or algorithm or steps or library or changes or seeds or run_id:
             raise UserError("--resume takes the scenarios, libraries, seeds and settings from the run: leave them out")
         folder = find_run(resume, results)
         spec = RunSpec.load(folder)
         known = with_sources(load_libraries([*map(Path, spec.adapters), *(adapters or [])]), sources or [])
         chosen = [find_library(name, known) for name in spec.libraries]
+        if spec.package:
+            check_unchanged(spec.package)
     else:
+        settings = _settings(changes or []) | ({"budget.env_steps": steps} if steps else {})
         known = with_sources(load_libraries(adapters), sources or [])
-        chosen_scenarios = _scenarios(scenarios or [], changes or [])
-        chosen = _libraries(library or [], chosen_scenarios, known)
+        package = read_package(env_package) if env_package else None
+        if env:
+            if names:
+                raise UserError(f"--env {env} takes the place of a scenario: leave out {', '.join(names)}")
+            chosen = _libraries(library or [], [], known)
+            chosen_scenarios = [own_scenario(env, package, algorithm, settings, chosen, jobs, _say)]
+        else:
+            for option, value in (("--env-package", env_package), ("--algorithm", algorithm)):
+                if value:
+                    raise UserError(f"{option} {value}: goes with --env only, e.g. --env module:Name-v0")
+            chosen_scenarios = _scenarios(names, settings)
+            chosen = _libraries(library or [], chosen_scenarios, known)
         count = seeds or max(scenario.seeds for scenario in chosen_scenarios)
         name = run_id or f"{datetime.now():%Y%m%d-%H%M%S}-{chosen_scenarios[0].name}"
         if Path(name).name != name or name in run_ids(results):
             raise UserError(f"--run-id {name}: must be a new plain name (that one is taken or has a slash in it)")
         folder = results / name
         absolute = [str(path.resolve()) for path in adapters or []]
-        spec = RunSpec(name, [each.label for each in chosen], chosen_scenarios, list(range(1, count + 1)), absolute)
+        labels, numbers = [each.label for each in chosen], list(range(1, count + 1))
+        spec = RunSpec(name, labels, chosen_scenarios, numbers, absolute, package)
         spec.save(folder)
     _execute(folder, spec, chosen, {each.label: each for each in chosen}, jobs, keep_ledgers, json)
 
@@ -124,9 +155,11 @@ def _discard(folder: Path) -> None:
         folder.rmdir()
 
 
-def _scenarios(names: list[str], changes: list[str]) -> list[Scenario]:
-    if not names:
-        raise UserError("name a scenario, e.g. `rlbench run quickstart` (see `rlbench scenarios`)")
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def _settings(changes: list[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for change in changes:
         key, equals, value = change.partition("=")
@@ -136,6 +169,12 @@ def _scenarios(names: list[str], changes: list[str]) -> list[Scenario]:
             settings[key] = tomllib.loads(f"x = {value}")["x"]
         except tomllib.TOMLDecodeError:
             settings[key] = value
+    return settings
+
+
+def _scenarios(names: list[str], settings: dict[str, Any]) -> list[Scenario]:
+    if not names:
+        raise UserError("name a scenario, e.g. `rlbench run quickstart` (see `rlbench scenarios`)")
     loaded = [load_scenario(name) for name in names]
     return [overridden(each, settings, f"--set on scenario '{each.name}'") if settings else each for each in loaded]
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from rlbench.errors import Unavailable, UserError
 from rlbench.execute.calibrate import calibrate, drifted
 from rlbench.execute.guest import guest_code, write_job
 from rlbench.execute.machine import git_commit, machine
-from rlbench.execute.preflight import adapter_fault, environment_fault
+from rlbench.execute.preflight import Fault, adapter_fault, environment_fault
 from rlbench.execute.progress import RunProgress
 from rlbench.execute.supervisor import supervise
 from rlbench.plan import Trial, cannot, plan
 from rlbench.provision.build import GuestEnv, environments
+from rlbench.provision.layer import Layer, with_layers
+from rlbench.provision.package import Package
 from rlbench.store.reader import read_table, stored_trials
 from rlbench.store.schema import SCHEMA_VERSION
 from rlbench.store.writer import replace_table, write_trial
@@ -40,6 +42,7 @@ class RunSpec:
     scenarios: list[Scenario]
     seeds: list[int]
     adapters: list[str]
+    package: Package | None = None  # the user's, that goes on top of every library's environment
 
     def save(self, run: Path) -> None:
         """Write ``run.json`` atomically; raises UserError when ``run`` cannot be written."""
@@ -52,6 +55,7 @@ class RunSpec:
             "scenarios": [scenario.model_dump(mode="json") for scenario in self.scenarios],
             "seeds": self.seeds,
             "adapters": self.adapters,
+            "env_package": asdict(self.package) if self.package else None,
         }
         temporary = run / ".run.json.tmp"
         try:
@@ -74,8 +78,9 @@ class RunSpec:
                 [Scenario.model_validate(each) for each in content["scenarios"]],
                 content["seeds"],
                 content["adapters"],
+                Package(**content["env_package"]) if content.get("env_package") else None,
             )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{run / 'run.json'}: cannot be read back ({error}); start a new run") from None
 
 
@@ -93,7 +98,7 @@ def execute_run(run: Path, spec: RunSpec, libraries: list[Library], jobs: int, k
     with RunProgress(len(trials), len(trials) - len(missing)) as progress:
         if missing:
             try:
-                _trials(run, work, missing, {each.label: each for each in libraries}, jobs, keep_ledgers, progress)
+                _trials(run, work, missing, spec.package, libraries, jobs, keep_ledgers, progress)
             finally:
                 if not keep_ledgers:
                     shutil.rmtree(work, ignore_errors=True)
@@ -106,19 +111,25 @@ def _trials(
     run: Path,
     work: Path,
     missing: list[Trial],
-    libraries: dict[str, Library],
+    package: Package | None,
+    compared: list[Library],
     jobs: int,
     keep_ledgers: bool,
     progress: RunProgress,
 ) -> None:
+    libraries = {each.label: each for each in compared}
     needed = [library for name, library in libraries.items() if any(trial.library == name for trial in missing)]
     progress.say(f"environments: {', '.join(library.name for library in needed)}")
     # Variants of a library share its environment.
-    by_name = environments({each.name: each for each in needed}.values(), jobs=jobs, report=progress.say)
+    by_name, layers = with_layers(
+        environments({each.name: each for each in needed}.values(), jobs=jobs, report=progress.say),
+        package,
+        progress.say,
+    )
     built = {each.label: by_name[each.name] for each in needed}
     work.mkdir(parents=True)
     code = guest_code(work / "guest")
-    faults = _preflight(missing, libraries, built, code)
+    faults = _preflight(missing, libraries, built, layers, code)
     facts = {"machine": json.dumps(machine()), "rlbench_version": __version__, "git_commit": git_commit()}
     for trial in missing:
         library, guest = libraries[trial.library], built[trial.library]
@@ -135,31 +146,38 @@ def _trials(
         elif reason:
             _store_empty(run, trial, row, "skipped", reason)
         elif fault := faults.get((trial.library, trial.scenario.name)):
-            _store_empty(run, trial, row, "failed", fault)
+            _store_empty(run, trial, row, fault.status, fault.reason)
         else:
-            _one(run, work / trial.id, trial, library, guest, code, row, progress.steps)
+            layer = layers.get(library.name)
+            _one(run, work / trial.id, trial, library, guest, layer, code, row, progress.steps)
         if not keep_ledgers:
             shutil.rmtree(work / trial.id, ignore_errors=True)
         progress.end(number, _sentence(row))
 
 
 def _preflight(
-    missing: list[Trial], libraries: dict[str, Library], built: dict[str, GuestEnv | Unavailable], code: Path
-) -> dict[tuple[str, str], str]:
+    missing: list[Trial],
+    libraries: dict[str, Library],
+    built: dict[str, GuestEnv | Unavailable],
+    layers: dict[str, Layer],
+    code: Path,
+) -> dict[tuple[str, str], Fault]:
     """Return what keeps a (library, scenario) from running; raises UserError when it keeps every one."""
-    faults: dict[tuple[str, str], str] = {}
+    faults: dict[tuple[str, str], Fault] = {}
     able = 0
     for name, scenario in {(trial.library, trial.scenario.name): trial.scenario for trial in missing}.items():
         library, guest = libraries[name[0]], built[name[0]]
         if isinstance(guest, Unavailable) or cannot(library, scenario):
             continue
-        fault = adapter_fault(guest.python, code, library) or environment_fault(guest.python, code, scenario, library)
+        fault = adapter_fault(guest.python, code, library) or environment_fault(
+            guest.python, code, scenario, library, layers.get(library.name)
+        )
         if fault:
             faults[name] = fault
         else:
             able += 1
     if faults and not able:
-        raise UserError(next(iter(faults.values())))
+        raise UserError(next(iter(faults.values())).reason)
     return faults
 
 
@@ -192,6 +210,7 @@ def _one(
     trial: Trial,
     library: Library,
     guest: GuestEnv,
+    layer: Layer | None,
     code: Path,
     row: dict[str, Any],
     heard: Callable[[int], None],
@@ -200,7 +219,8 @@ def _one(
     folder.mkdir(parents=True)
     write_job(folder, library, trial.scenario, trial.seed)
     row["calibration_ms"] = calibrate()
-    ended = supervise(guest.python, folder, code, trial.scenario.limits, trial.scenario.topology.threads, heard)
+    limits, threads = trial.scenario.limits, trial.scenario.topology.threads
+    ended = supervise(guest.python, folder, code, limits, threads, heard, layer.folder if layer else None)
     row |= {
         "status": ended.status,
         "reason": ended.reason,

@@ -42,8 +42,11 @@ def supervise(
     limits: Limits,
     threads: int,
     progress: Callable[[int], None] = lambda steps: None,
+    layer: Path | None = None,
 ) -> Ended:
-    """Run the job in ``folder`` under ``python`` and return how it ended; ``progress`` hears the steps so far.
+    """Run the job in ``folder`` under ``python`` and return how it ended.
+
+    ``progress`` hears the steps so far; ``layer`` holds packages beside those of ``python``.
 
     The guest is ended by force when it runs longer than ``limits.wall_s``, makes no environment step and no update
     for ``limits.stall_s``, or exceeds ``limits.memory_mb``. Whatever happens, Ctrl-C included, no process of it
@@ -62,7 +65,7 @@ def supervise(
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=guest_variables(code, threads, mark, Path(temporary)),
+                env=guest_variables(code, threads, mark, Path(temporary), layer),
                 start_new_session=True,
             )
         usage = Usage(guest.pid, mark)
