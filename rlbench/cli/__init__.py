@@ -34,12 +34,13 @@ def _options(
 
 
 def _register() -> None:
-    from rlbench.cli import adapter, doctor, env, libraries, overhead, run, scenarios, show
+    from rlbench.cli import adapter, diagnose, doctor, env, libraries, overhead, run, scenarios, show
 
     app.command()(run.run)
     app.command()(show.show)
     app.command()(show.compare)
     app.command()(show.report)
+    app.command("diagnose")(diagnose.diagnose_run)
     app.command()(overhead.overhead)
     app.command()(scenarios.scenarios)
     app.command()(libraries.libraries)

@@ -41,7 +41,8 @@ def guest_code(folder: Path) -> Path:
     shutil.copy(PACKAGE / "__init__.py", package / "__init__.py")
     # Python runs a module of this name at every start, in whatever process a library starts.
     (folder / "sitecustomize.py").write_text(
-        "import os\n\nif 'RLBENCH_TAPS' in os.environ:\n    from rlbench.probe.children import prepare\n\n    prepare()\n"
+        "import os\n\nif 'RLBENCH_TAPS' in os.environ:\n"
+        "    from rlbench.probe.children import prepare\n\n    prepare()\n"
     )
     return folder
 
