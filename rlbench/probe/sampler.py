@@ -13,6 +13,16 @@ import time
 INTERVAL_S = 0.02
 
 
+_library_code = set()
+
+
+def library_code(function):
+    """Count the time in ``function`` as the library's: for the layers of a network that an adapter brings along."""
+    _library_code.add(function.__code__)
+    return function
+
+
+@library_code
 def library_call(function, *arguments, **named):
     """Call a compiled function of the library from an adapter: it has no frame, and its time is the library's."""
     return function(*arguments, **named)
@@ -49,7 +59,7 @@ class OwnerSampler:
         innermost = frame
         while frame is not None:
             path = frame.f_code.co_filename
-            if frame.f_code is library_call.__code__:
+            if frame.f_code in _library_code:
                 return "library"
             if path.startswith(self._probe):
                 # What the env tap calls is the environment; the tap itself is at work only when innermost.
