@@ -14,7 +14,7 @@ from rlbench.catalog.scenario import Scenario
 from rlbench.errors import UserError
 from rlbench.execute.guest import guest_code, write_job
 from rlbench.execute.supervisor import supervise
-from rlbench.probe.trial import BARE, FULL
+from rlbench.probe import BARE, FULL
 from rlbench.provision.build import GuestEnv
 
 # Marks before this share of the budget belong to start-up: imports, first compilation, discovery of modules.

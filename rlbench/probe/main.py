@@ -17,12 +17,12 @@ import traceback
 
 import numpy as np
 
-from rlbench.probe import children, clock
+from rlbench.probe import BARE, MEASURE, children, clock
 from rlbench.probe.ceiling import measure_ceiling
 from rlbench.probe.evaluate import greedy_episodes
 from rlbench.probe.sampler import OwnerSampler
 from rlbench.probe.taps import Taps
-from rlbench.probe.trial import BARE, MEASURE, Probe, Trial
+from rlbench.probe.trial import Probe, Trial
 
 _PR_SET_PDEATHSIG = 1
 
@@ -58,6 +58,7 @@ def _run(job, outcome):
     action_dim = 0 if hasattr(action_space, "n") else int(np.prod(action_space.shape))
     actions = {"dim": action_dim} if action_dim else {"n": int(action_space.n)}
     outcome["spaces"] = {"observation_dim": dim, **actions}
+    outcome["tokens_per_step"] = trial.metadata().get("tokens_per_step")
     if trial.arm == MEASURE:
         ceiling, cost = measure_ceiling(trial.env_id, trial.env_kwargs)
         outcome.update(ceiling_steps_per_s=ceiling, probe_us_per_step=cost)

@@ -1,11 +1,10 @@
 """What the guest knows of its trial: the scenario's parts by their standard names, and the instrumented environment."""
 
-from rlbench.probe import clock
+from rlbench.probe import BARE, MEASURE, clock
 from rlbench.probe.env import CountEnv, TapEnv, make_plain, stamped_space
 from rlbench.probe.ledger import env_steps
 
-# Arms of `rlbench overhead`: the full probe, and a bare step counter; both note MARKS moments of environment 0.
-MEASURE, FULL, BARE = "measure", "full", "bare"
+# Moments of environment 0 that both arms of an overhead run note.
 MARKS = 64
 _SCAN_NS = 50_000_000
 
@@ -54,6 +53,12 @@ class Trial:
         action_space = env.action_space
         env.close()
         return layout, dim, space, action_space
+
+    def metadata(self):
+        """Return what the environment says of itself; ``tokens_per_step`` where a step is so many generated tokens."""
+        env = make_plain(self.env_id, self.env_kwargs)
+        env.close()
+        return env.metadata
 
 
 class Probe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def test_guest_code_imports_the_standard_library_and_numpy_only() -> None:
     frameworks = {
         "torchtap.py": {"torch"},
         "tftap.py": {"tensorflow"},
+        "tf1.py": {"tensorflow"},
         "jaxtap.py": {"jax"},
         "chainertap.py": {"chainer"},
     }
@@ -93,6 +95,12 @@ def test_nothing_downstream_is_imported_upstream() -> None:
                 other = (node.module or "").split(".")[1]
                 fine = other in may.get(part, set()) or order.index(other) <= order.index(part)
                 assert fine, f"{path.relative_to(PACKAGE)} imports rlbench.{other}"
+
+
+def test_the_host_imports_only_the_part_of_the_probe_that_needs_no_library() -> None:
+    code = "import sys; sys.modules['gymnasium'] = None; import rlbench.cli; rlbench.cli._register()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_drift_is_more_than_a_tenth_off_the_median() -> None:
