@@ -24,6 +24,7 @@ from taps import Minibatches, tap_actor, tap_steps
 
 from rlbench.probe.bridges import dm_env
 from rlbench.probe.jaxtap import count
+from rlbench.probe.sampler import library_code
 from rlbench.probe.trial import BARE
 
 
@@ -42,6 +43,23 @@ class BudgetEnv(wrappers.EnvironmentWrapper):
         if self._probe.should_stop():
             raise Stop
         return self._environment.step(action)
+
+
+class PromptPPOBuilder(ppo.PPOBuilder):
+    """Variant: PPO learns as soon as a rollout is inserted, also when Reverb's data set has fetched it already."""
+
+    def make_replay_tables(self, environment_spec):
+        (table,) = super().make_replay_tables(environment_spec)
+        learned = 0
+
+        def can_sample(sequences):
+            nonlocal learned
+            ready = table.info.rate_limiter_info.insert_stats.completed >= learned + sequences
+            learned += sequences if ready else 0
+            return ready
+
+        table.can_sample = can_sample
+        return [table]
 
 
 class Adapter:
@@ -100,10 +118,11 @@ class Adapter:
         if trial.arm != BARE:
             tapped = FeedForwardNetwork(networks.network.init, taps.apply)
             learned = dataclasses.replace(networks, network=tapped)
+        builder = PromptPPOBuilder if trial.variant == "prompt" else ppo.PPOBuilder
         agent = LocalLayout(
             seed=trial.seed,
             environment_spec=spec,
-            builder=ppo.PPOBuilder(config, logger_fn=NoOpLogger),
+            builder=builder(config, logger_fn=NoOpLogger),
             networks=learned,
             policy_network=ppo_networks.make_inference_fn(networks),
             workdir=None,
@@ -117,6 +136,7 @@ class Adapter:
         return agent, lambda params, rows: networks.network.apply(params, rows)[0].mode()
 
     def _dqn(self, trial, probe, spec):
+        @library_code
         def forward(rows):
             return hk.nets.MLP([*trial.net_arch, spec.actions.num_values], activation=_activation(trial))(rows)
 
@@ -204,6 +224,7 @@ def _transformed(forward, spec):
 def _categorical_networks(trial, spec):
     """PPO's networks for discrete actions and vectors; Acme has such for images and continuous actions."""
 
+    @library_code
     def forward(rows):
         def torso():
             return hk.nets.MLP(trial.net_arch, activation=_activation(trial), activate_final=True)
