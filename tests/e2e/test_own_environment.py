@@ -38,11 +38,11 @@ def needs(package: Path, requirement: str) -> None:
 def test_a_library_learns_it_and_keeps_its_environment_as_it_was(cli: Cli, tmp_path: Path) -> None:
     options = ("--env", "Corridor-v0", "--env-package", str(CORRIDOR), "-l", "sb3", "--seeds", "1", "--run-id", "r")
     changes = ("--set", "learning.return_threshold=-5", "--set", "environment.kwargs.length=6")
-    cli("run", *options, "--steps", "2048", *changes)
+    cli("run", *options, "--steps", "1024", *changes)
     run = tmp_path / "results" / "r"
     row = rows(run)["sb3"]
     assert row["status"] == "ok", row["reason"]
-    assert row["env_steps"] == 2048
+    assert row["env_steps"] == 1024
     assert row["scenario"] == "corridor-v0-ppo"
     assert row["env_id"] == "corridor_env:Corridor-v0"
     assert row["return_greedy"] <= 1
