@@ -17,7 +17,8 @@ from rlbench.catalog.paths import PACKAGE
 from rlbench.catalog.scenario import load_scenario, overridden
 from rlbench.contract import CHECKS, Trial, breaches
 from rlbench.errors import UserError
-from rlbench.execute.run import RunSpec, execute_run
+from rlbench.execute.run import execute_run
+from rlbench.execute.spec import RunSpec
 from rlbench.store.reader import read_table
 from rlbench.store.schema import TABLES
 

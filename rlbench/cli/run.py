@@ -15,7 +15,8 @@ from rlbench.catalog.library import Algorithm, Library, find_library, load_libra
 from rlbench.catalog.scenario import Scenario, load_scenario, overridden
 from rlbench.errors import UserError
 from rlbench.execute.own import own_scenario
-from rlbench.execute.run import RunSpec, execute_run
+from rlbench.execute.run import execute_run
+from rlbench.execute.spec import RunSpec
 from rlbench.present.charts import chart_list
 from rlbench.present.machine_readable import run_json
 from rlbench.present.report import write_report

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,74 +12,22 @@ from typing import Any
 from rlbench import __version__
 from rlbench.analyse.figures import analyse_trial
 from rlbench.catalog.library import Library
-from rlbench.catalog.scenario import Scenario
 from rlbench.errors import Unavailable, UserError
 from rlbench.execute.calibrate import calibrate, drifted
 from rlbench.execute.guest import guest_code, write_job
 from rlbench.execute.machine import git_commit, machine
 from rlbench.execute.preflight import Fault, adapter_fault, environment_fault
 from rlbench.execute.progress import RunProgress
+from rlbench.execute.spec import RunSpec
 from rlbench.execute.supervisor import supervise
 from rlbench.plan import Trial, cannot, plan
 from rlbench.provision.build import GuestEnv, environments
 from rlbench.provision.layer import Layer, with_layers
 from rlbench.provision.package import Package
 from rlbench.store.reader import read_table, stored_trials
-from rlbench.store.schema import SCHEMA_VERSION
 from rlbench.store.writer import replace_table, write_trial
 
 WORK = ".work"
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """What a run compares; stored in its ``run.json`` so that it can be resumed anywhere the files are."""
-
-    run_id: str
-    libraries: list[str]
-    scenarios: list[Scenario]
-    seeds: list[int]
-    adapters: list[str]
-    package: Package | None = None  # the user's, that goes on top of every library's environment
-
-    def save(self, run: Path) -> None:
-        """Write ``run.json`` atomically; raises UserError when ``run`` cannot be written."""
-        content = {
-            "run_id": self.run_id,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "rlbench_version": __version__,
-            "schema": SCHEMA_VERSION,
-            "libraries": self.libraries,
-            "scenarios": [scenario.model_dump(mode="json") for scenario in self.scenarios],
-            "seeds": self.seeds,
-            "adapters": self.adapters,
-            "env_package": asdict(self.package) if self.package else None,
-        }
-        temporary = run / ".run.json.tmp"
-        try:
-            run.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(content, indent=1))
-            os.replace(temporary, run / "run.json")
-        except OSError as error:
-            raise UserError(
-                f"{run}: cannot be written ({error.strerror}); name another folder with --results"
-            ) from None
-
-    @staticmethod
-    def load(run: Path) -> RunSpec:
-        """Read ``run.json``; raises UserError when it is damaged."""
-        try:
-            content = json.loads((run / "run.json").read_text())
-            return RunSpec(
-                content["run_id"],
-                content["libraries"],
-                [Scenario.model_validate(each) for each in content["scenarios"]],
-                content["seeds"],
-                content["adapters"],
-                Package(**content["env_package"]) if content.get("env_package") else None,
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{run / 'run.json'}: cannot be read back ({error}); start a new run") from None
 
 
 def execute_run(run: Path, spec: RunSpec, libraries: list[Library], jobs: int, keep_ledgers: bool) -> dict[str, int]:
