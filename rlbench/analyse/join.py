@@ -64,8 +64,10 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     acting_row |= (passes.sample >= 0) & (passes.flags[row_pass] & ACTING > 0)
     past_row = (action > 0) & (time > action)
     acting = _any(acting_row, passes)
-    past = _any(past_row, passes) & (passes.flags & GRADIENT > 0) | (passes.flags & LEARNING > 0)
-    policy = _policy(ledgers, acting, past)
+    # A batch of at most n_envs rows, none of which has had its action, is acting (or asks for a bootstrap value).
+    past = _any(past_row, passes) | (passes.rows > n_envs)
+    learning = past & (passes.flags & GRADIENT > 0) | (passes.flags & LEARNING > 0)
+    policy = _policy(ledgers, acting, learning)
     if policy is None:
         return _nothing(ledgers, "no optimizer step was seen of a network that acts")
     module, actors, pass_version = policy
@@ -81,7 +83,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     pids = np.array([each["pid"] for each in ledgers.modules])
     acted_pid[passes.sample[acts]] = pids[passes.module[row_pass[acts]]]
 
-    consuming = _consuming(passes, module, past, n_envs)
+    consuming = np.flatnonzero((passes.module == module) & learning & (passes.flags & ACTING == 0))
     step_of = np.searchsorted(version_ns, passes.time_ns[consuming], side="left")
     consuming, step_of = consuming[step_of < len(version_ns)], step_of[step_of < len(version_ns)]
     # Of several passes before one step only the last feeds it (earlier ones recompute values or log-probabilities);
@@ -120,19 +122,10 @@ def _any(row_mask: Array, passes: Passes) -> Array:
     return cumulative[passes.first + passes.rows] > cumulative[passes.first]
 
 
-def _consuming(passes: Passes, module: int, past: Array, n_envs: int) -> Array:
-    """Indices of the passes of the learner's module that look at the past with gradients, or that were said to learn.
-
-    A batch of at most ``n_envs`` rows, none of which has had its action, is acting (or asks for a bootstrap value).
-    """
-    learning = past | (passes.flags & GRADIENT > 0) & (passes.rows > n_envs)
-    return np.flatnonzero((passes.module == module) & learning & (passes.flags & ACTING == 0))
-
-
-def _policy(ledgers: Ledgers, acting: Array, past: Array) -> tuple[int, Array, Array] | None:
+def _policy(ledgers: Ledgers, acting: Array, learning: Array) -> tuple[int, Array, Array] | None:
     """Find the learner's policy module, the modules that act with its weights, and the version of every pass.
 
-    The policy's module is one that learns from the past (``past``) and whose weights, at any version, were those of
+    The policy's module is one that learns (``learning``) and whose weights, at any version, were those of
     most acting passes; among equals (a policy and a value network that both look at the observation) the one fed
     first. Weights are told by fingerprint, so an actor may hold a copy, in any process.
     """
@@ -143,7 +136,7 @@ def _policy(ledgers: Ledgers, acting: Array, past: Array) -> tuple[int, Array, A
     shared = np.array([each["type"] is not None for each in ledgers.modules])
     best: tuple[int, int, Array] | None = None
     for module in np.unique(updates.module):
-        if not (past & (passes.module == module)).any():
+        if not (learning & (passes.module == module)).any():
             continue
         mine = updates.module == module
         made = updates.time_ns[mine]
