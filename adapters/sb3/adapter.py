@@ -43,6 +43,10 @@ class Adapter:
         model = getattr(self, "_" + trial.algorithm)(trial, common)
         model.learn(trial.env_steps, callback=Budget(probe))
         env.close()
+        probe.report("env_steps", model.num_timesteps, "num_timesteps")
+        logged = model.logger.name_to_value.get("time/fps")
+        if logged:
+            probe.report("env_steps_per_s", logged, "time/fps: since learn() began, start-up included")
         return lambda observation: model.predict(observation, deterministic=True)[0]
 
     def _ppo(self, trial, common):

@@ -16,6 +16,7 @@ from rlbench.analyse.latency import latencies
 from rlbench.analyse.learning import episodes_table, learning
 from rlbench.analyse.ledgers import Ledgers, read_ledgers
 from rlbench.analyse.processes import busy_spans, process_figures, timeline_table
+from rlbench.analyse.reported import reported_rows
 from rlbench.analyse.staleness import staleness
 from rlbench.analyse.steady import lags, rates, steady_window, windows_table
 from rlbench.catalog.scenario import Scenario
@@ -86,6 +87,7 @@ def analyse_trial(
         else:
             reasons.pop(column.name, None)
     reasons.pop("", None)
+    tables["reported"] = reported_rows(outcome.get("reported", []), row)
     row["null_reasons"] = json.dumps(reasons)
     row["audit_ok"] = not any(each["verdict"] == DIFFERS for each in rows) if rows else None
     row["learned"] = _has_learned(figures, scenario.learning.return_threshold)

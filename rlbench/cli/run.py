@@ -49,6 +49,9 @@ def run(
     changes: list[str] = typer.Option(
         None, "--set", help="Change a setting of the scenarios, e.g. `--set budget.env_steps=50000`; repeat."
     ),
+    workers: str = typer.Option(
+        None, "--workers", metavar="N,N,...", help="Run the scenarios with these numbers of worker processes in turn."
+    ),
     resume: str = typer.Option(None, "--resume", help="Run what is missing of this run (id, path or 'latest')."),
     adapters: list[Path] = typer.Option(None, "--adapters", help="Folder with adapters of your own; repeat."),
     sources: list[str] = typer.Option(
@@ -74,13 +77,15 @@ def run(
 
         rlbench run quickstart -l sb3,tianshou --seeds 5 --set budget.env_steps=50000
 
+        rlbench run cartpole-workers -l sb3,tianshou --workers 1,2,4
+
         rlbench run --env my_envs:Maze-v0 --env-package ./my-envs -l sb3,tianshou --steps 20000
 
         rlbench run --resume latest
     """
     names = [*(scenarios or []), *(scenario or [])]
     if resume:
-        if names or env or env_package or algorithm or steps or library or changes or seeds or run_id:
+        if names or env or env_package or algorithm or steps or library or changes or seeds or run_id or workers:
             raise UserError("--resume takes the scenarios, libraries, seeds and settings from the run: leave them out")
         folder = find_run(resume, results)
         spec = RunSpec.load(folder)
@@ -101,7 +106,7 @@ def run(
             for option, value in (("--env-package", env_package), ("--algorithm", algorithm)):
                 if value:
                     raise UserError(f"{option} {value}: goes with --env only, e.g. --env module:Name-v0")
-            chosen_scenarios = _scenarios(names, settings)
+            chosen_scenarios = _swept(_scenarios(names, settings), workers)
             chosen = _libraries(library or [], chosen_scenarios, known)
         count = seeds or max(scenario.seeds for scenario in chosen_scenarios)
         name = run_id or f"{datetime.now():%Y%m%d-%H%M%S}-{chosen_scenarios[0].name}"
@@ -178,6 +183,22 @@ def _scenarios(names: list[str], settings: dict[str, Any]) -> list[Scenario]:
         raise UserError("name a scenario, e.g. `rlbench run quickstart` (see `rlbench scenarios`)")
     loaded = [load_scenario(name) for name in names]
     return [overridden(each, settings, f"--set on scenario '{each.name}'") if settings else each for each in loaded]
+
+
+def _swept(scenarios: list[Scenario], workers: str | None) -> list[Scenario]:
+    """Each scenario once per number of workers."""
+    if workers is None:
+        return scenarios
+    for each in scenarios:
+        if each.topology.mode == "sync":
+            raise UserError(
+                f"--workers: scenario '{each.name}' has no workers (its mode is 'sync'); try cartpole-workers"
+            )
+    try:
+        counts = [int(count) for count in workers.split(",")]
+    except ValueError:
+        raise UserError(f"--workers {workers}: must be numbers separated by commas, e.g. --workers 1,2,4") from None
+    return [overridden(each, {"topology.workers": count}, "--workers") for each in scenarios for count in counts]
 
 
 def _libraries(names: list[str], scenarios: list[Scenario], known: dict[str, Library]) -> list[Library]:

@@ -81,11 +81,12 @@ def _run(job, outcome):
     if sampler:
         sampler.start()
     outcome["train_start_ns"] = clock.now_ns()
-    policy = adapter.train(trial, Probe(trial, taps))
+    probe = Probe(trial, taps)
+    policy = adapter.train(trial, probe)
     outcome["train_end_ns"] = clock.now_ns()
     if sampler:
         outcome["owners"] = sampler.stop()
-    outcome["marks"] = trial.marks
+    outcome.update(marks=trial.marks, reported=probe.reported)
     if taps:
         taps.paused = True
         if taps.modules:

@@ -71,10 +71,18 @@ class Probe:
     def __init__(self, trial, taps):
         self._trial, self._started = trial, clock.now_ns()
         self._scanned, self._steps = 0, 0
+        self.reported = []
         self.acted = taps.acted if taps else _nothing
         self.learned = taps.learned if taps else _nothing
         self.updated = taps.updated if taps else _nothing
         self.describe_optimizer = taps.describe_optimizer if taps else _nothing
+
+    def report(self, name, value, note=""):
+        """Pass on a number from the library's own log, to be shown beside ours; ``name`` is the figure it claims to be.
+
+        ``note`` says what it covers: a window, the last minibatch, ...
+        """
+        self.reported.append({"name": name, "value": float(value), "note": note})
 
     def steps(self):
         """Return the environment steps made so far, over all environments and processes.

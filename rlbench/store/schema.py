@@ -251,6 +251,20 @@ AUDIT = [
     Column("note", _S, "", "reason for any verdict but ok"),
 ]
 
+REPORTED = [
+    *IDENTITY,
+    Column("library", _S, "", "adapter name"),
+    Column("seed", _I, "", "seed"),
+    Column(
+        "name", _S, "", "what the library's own log reports: env_steps, env_steps_per_s, updates, lag_mean, lag_max"
+    ),
+    Column("reported", _F, "", "the library's own number, over the whole trial or its last report"),
+    Column("measured", _F, "", "ours (null: not measured)"),
+    Column("ratio", _F, "", "reported / measured"),
+    Column("agrees", _B, "", "within 5 % (counts: 0.1 %)"),
+    Column("note", _S, "", "what the library's number covers, as far as known"),
+]
+
 TABLES: dict[str, list[Column]] = {
     "trials": TRIALS,
     "episodes": EPISODES,
@@ -260,6 +274,7 @@ TABLES: dict[str, list[Column]] = {
     "updates": UPDATES,
     "timeline": TIMELINE,
     "audit": AUDIT,
+    "reported": REPORTED,
 }
 
 

@@ -31,6 +31,8 @@ SCENARIO = str(ORACLE / "scenario.toml")
         (["run", "quickstart", "--set", 'algorithm.gamma="high"'], ["algorithm.ppo.gamma", "high"]),
         (["run", "quickstart", "--set", "gamma"], ["KEY=VALUE"]),
         (["run", "quickstart", "--adapters", "nowhere"], ["nowhere"]),
+        (["run", "quickstart", "--workers", "2"], ["scenario 'quickstart' has no workers"]),
+        (["run", "cartpole-workers", "-l", "sb3", "--workers", "two"], ["--workers two: must be numbers"]),
         (["run", "--resume", "nothing"], ["unknown run 'nothing'"]),
         (["show", "nothing"], ["unknown run 'nothing'"]),
         (["scenarios", "nothing"], ["unknown scenario 'nothing'"]),
