@@ -148,10 +148,12 @@ class Walk:
         """Report the batch that goes into the loss, by the stamps that came with it."""
         if not self.stamping:
             return
-        rows = observations.reshape(-1, self.dim)
+        # A copy: TRL keeps the batch, and learns from it in every epoch.
+        rows = observations.reshape(-1, self.dim).copy()
         env, number = decode(self.layout, extract(self.layout, self.dim, rows))
-        foreign = self.taken[number, env] != tokens.reshape(-1)
-        rows.view(np.uint8)[foreign] = 0xFF
+        genuine = (env < self.taken.shape[1]) & (number < len(self.taken))
+        genuine[genuine] = self.taken[number[genuine], env[genuine]] == tokens.reshape(-1)[genuine]
+        rows.view(np.uint8)[~genuine] = 0xFF
         self.probe.learned(rows)
 
 
