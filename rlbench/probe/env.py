@@ -24,13 +24,26 @@ def make_plain(env_id, kwargs):
     """
     try:
         try:
-            return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+            env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
         except gymnasium.error.UnregisteredEnv:
             if not plugins.register():
                 raise
-            return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+            env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+        ours = type(env.unwrapped).__module__.startswith("gymnasium.envs.classic_control")
+        return DoubleAction(env) if ours and isinstance(env.action_space, gymnasium.spaces.Box) else env
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError("environment '%s' cannot be made: %s" % (env_id, " ".join(str(error).split()))) from error
+
+
+class DoubleAction(gymnasium.ActionWrapper):
+    """Gives float64 actions to Gymnasium's own continuous environments.
+
+    They compute in the action's type, and NumPy 1 and 2 promote float32 differently: with float32 actions Pendulum's
+    trajectories would differ between libraries' interpreters.
+    """
+
+    def action(self, action):
+        return np.asarray(action, np.float64)
 
 
 def stamped_space(space):
