@@ -58,11 +58,7 @@ class Adapter:
             lambda index=index: Bridge(trial.make_env(index), trial.seed + index, to_env)
             for index in range(trial.n_envs)
         ]
-        env = (
-            SerialVectorEnv([make() for make in makers])
-            if trial.mode == "sync"
-            else MultiprocessVectorEnv(makers)
-        )
+        env = SerialVectorEnv([make() for make in makers]) if trial.mode == "sync" else MultiprocessVectorEnv(makers)
         agent, body, optimizer = getattr(self, "_" + trial.algorithm)(trial, inputs, actions)
         tap_policy(probe, body.hidden_layers[0], optimizer, trial.n_envs)
 

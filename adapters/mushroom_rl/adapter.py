@@ -22,9 +22,7 @@ class Bridge(Environment):
 
     def __init__(self, env, gamma, seed):
         self._env, self._seed = env, seed
-        self._bounds = (
-            None if hasattr(env.action_space, "n") else (env.action_space.low, env.action_space.high)
-        )
+        self._bounds = None if hasattr(env.action_space, "n") else (env.action_space.low, env.action_space.high)
         actions = Box(*self._bounds) if self._bounds else Discrete(int(env.action_space.n))
         states = Box(env.observation_space.low, env.observation_space.high)
         super().__init__(MDPInfo(states, actions, gamma, env.spec.max_episode_steps or np.inf))
