@@ -48,10 +48,10 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     if kind == "missing":
         return f"key '{key}' is missing"
     if kind in ("union_tag_invalid", "literal_error"):
-        allowed = context.get("expected_tags") or context.get("expected")
+        options = context.get("expected_tags") or context.get("expected")
         tag = context.get("tag", first.get("input"))
         key = f"{key}.name" if kind == "union_tag_invalid" else key
-        return f"'{key}' is {tag!r} but must be one of {allowed}"
+        return f"'{key}' is {tag!r} but must be one of {options}"
     message = first["msg"].removeprefix("Value error, ")
     if kind == "value_error":
         return f"'{key}': {message}" if key else message
