@@ -92,33 +92,37 @@ def _topology(scenario: Scenario, ledgers: Ledgers) -> list[Seen]:
 def _schedule(scenario: Scenario, ledgers: Ledgers, joined: Joined) -> list[Seen]:
     algorithm = scenario.algorithm
     n_envs = scenario.topology.n_envs
-    length, per_round = rounds(ledgers, joined)
+    in_turn = scenario.topology.mode != "async"
+    length, per_round = rounds(ledgers, joined) if in_turn else (None, None)
+    why = "" if in_turn else "actors and learner run at the same time: there are no rounds"
     filled = joined.batch_rows[joined.batch_rows > 0]
     batch = float(np.median(filled)) if len(filled) else None
     replay = None
-    if len(joined.version_ns) and length:
+    if len(joined.version_ns) and (length or not in_turn):
         consumed = float(joined.batch_rows.sum())
         replay = consumed / max(1, int((np.bincount(joined.consumed[joined.consumed >= 0]) > 0).sum()))
     if isinstance(algorithm, PPO):
         rollout = algorithm.n_steps * n_envs
         return [
-            _compare("rollout_length", rollout, length),
+            _compare("rollout_length", rollout, length, note=why),
             _compare("batch_size", algorithm.batch_size, batch),
-            _compare("gradient_steps_per_rollout", algorithm.n_epochs * rollout // algorithm.batch_size, per_round),
+            _compare(
+                "gradient_steps_per_rollout", algorithm.n_epochs * rollout // algorithm.batch_size, per_round, note=why
+            ),
             _compare("n_epochs", algorithm.n_epochs, replay, 0.01, "consumptions per consumed sample"),
         ]
     if isinstance(algorithm, A2C):
         rollout = algorithm.n_steps * n_envs
         return [
-            _compare("rollout_length", rollout, length),
+            _compare("rollout_length", rollout, length, note=why),
             _compare("batch_size", rollout, batch),
-            _compare("gradient_steps_per_rollout", 1, per_round),
+            _compare("gradient_steps_per_rollout", 1, per_round, note=why),
         ]
     assert isinstance(algorithm, DQN | SAC)
     return [
         _compare("batch_size", algorithm.batch_size, batch),
-        _compare("train_freq", algorithm.train_freq, length),
-        _compare("gradient_steps", algorithm.gradient_steps, per_round),
+        _compare("train_freq", algorithm.train_freq, length, note=why),
+        _compare("gradient_steps", algorithm.gradient_steps, per_round, note=why),
     ]
 
 
