@@ -1,6 +1,9 @@
 """Makes Sample Factory's environments in whatever process steps them: spawned children import this module."""
 
+import logging
+
 import gymnasium
+from sample_factory.utils.utils import log
 
 
 class EnvFactory:
@@ -8,6 +11,11 @@ class EnvFactory:
 
     def __init__(self, trial):
         self.trial = trial
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        # In a child process: it warns of every loss above 30.
+        log.setLevel(logging.ERROR)
 
     def __call__(self, full_env_name, cfg=None, env_config=None, render_mode=None):
         # A throw-away process asks for an environment without a number, to look at its spaces.
