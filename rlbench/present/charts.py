@@ -14,7 +14,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from rlbench.errors import UserError
-from rlbench.present import chart_learning, chart_speed, chart_staleness
+from rlbench.present import chart_learning, chart_processes, chart_scaling, chart_speed, chart_staleness
 from rlbench.present.chart_data import NoData, Scene, caption, scenes
 from rlbench.present.chart_parts import add_caption
 from rlbench.present.style import RC
@@ -59,6 +59,10 @@ KINDS = [
     _Kind("lag-time", "Lag over time", chart_staleness.lag_over_time,
           "Each rise is the epochs over one rollout. Peaks that climb mean that the learner outruns its "
           "actors or that a queue fills up."),
+    _Kind("lag-split", "What the lag is made of", chart_processes.lag_split,
+          "Bar: mean. Sync lag: newer weights existed but had not reached the actor; more frequent synchronisation "
+          "cures it. Queue lag: updates made while the sample waited, for its epochs or in a queue. A library that "
+          "acts with the learner's own weights has queue lag alone."),
     _Kind("sample-age", "Age of samples at first use", chart_staleness.sample_age,
           "Point: median. Thick: middle half. Thin: 5th to 95th percentile. Further left is fresher."),
     _Kind("action-latency", "Time from observation to action", chart_speed.action_latency,
@@ -67,6 +71,17 @@ KINDS = [
     _Kind("time-breakdown", "Where the time goes", chart_speed.time_breakdown,
           "Shares of an environment process's wall time. Acting and learning are the library's; other is "
           "resets and waiting for the other environments of a vector."),
+    _Kind("timeline", "Who waits for whom", chart_processes.timeline,
+          "Time runs to the right; grey is waiting or the library's own work. A colour is as high as its share of "
+          "that moment (a tenth at least). Colours above each other in two rows: both work at once. One row grey "
+          "while another is coloured: it waits. First seed only."),
+    _Kind("overlap", "Waiting and overlap", chart_processes.overlap,
+          "Overlap is what asynchrony gains, 0 in a synchronous library. Idle actors wait for actions or weights, an "
+          "idle learner for samples; both high without overlap means that they take turns. Thick: range of seeds."),
+    _Kind("scaling", "Scaling over worker processes", chart_scaling.scaling,
+          "On the dotted line, twice the workers bring twice the steps. Falling away before the cores are used up "
+          "means that something else is the bottleneck: the learner, the policy, or moving data. Thick: range of "
+          "seeds."),
     _Kind("memory", "Memory over time", chart_speed.memory,
           "Proportional set size of all processes together. A steady climb is a leak or a filling buffer."),
 ]  # fmt: skip

@@ -20,6 +20,8 @@ HEADINGS = {
     "n_envs": "envs", "workers": "workers", "device": "device", "cpu_threads": "threads",
 }  # fmt: skip
 
+MODES = ["sync", "workers", "async"]
+
 # Put behind a library's name wherever a figure of it is shown.
 SYMBOLS = {"audit": "≠", "learning": "✗", "drift": "~", "status": "!"}
 SYMBOL_MEANINGS = {
@@ -56,7 +58,7 @@ class Measured(NamedTuple):
 
 
 def group_trials(trials: pd.DataFrame) -> list[Group]:
-    """Return the groups of the ``trials`` table, in the order in which the trials were planned."""
+    """Return the groups of the ``trials`` table by scenario and library, both as planned, then by topology."""
     if trials.empty:
         return []
     found = []
@@ -64,7 +66,11 @@ def group_trials(trials: pd.DataFrame) -> list[Group]:
         key = {name: _plain(value) for name, value in zip(KEY, values, strict=True)}
         ordered = frame.sort_values("seed")
         found.append(Group(key, ordered, ordered[ordered["status"] == "ok"]))
-    return sorted(found, key=lambda each: (str(each.key["scenario"]), _first_order(each)))
+    first: dict[str, float] = {}
+    for group in found:
+        name, order = str(group.key["library"]), group.trials["order"].min()
+        first[name] = min(first.get(name, math.inf), math.inf if pd.isna(order) else float(order))
+    return sorted(found, key=lambda each: (str(each.key["scenario"]), *_place(each, first)))
 
 
 def varying(groups: list[Group]) -> list[str]:
@@ -80,13 +86,15 @@ def label(group: Group, context: Iterable[str]) -> str:
 
 def topology(group: Group, context: Iterable[str]) -> list[str]:
     """Return the group's value of each of the ``context`` keys in words: ``["async", "2 workers"]``."""
-    parts = []
+    context, parts = list(context), []
     for name in context:
         value = group.key[name]
         if name == "workers" and value == 0 and "mode" in context:
             continue  # that is what the mode says already
-        counted = name in ("n_envs", "workers", "cpu_threads")
-        parts.append(f"{value} {HEADINGS[name]}" if counted else str(value))
+        if name == "mode" and value == "workers" and "workers" in context:
+            continue  # that is what their number says
+        noun = HEADINGS[name].removesuffix("s") if value == 1 else HEADINGS[name]
+        parts.append(f"{value} {noun}" if name in ("n_envs", "workers", "cpu_threads") else str(value))
     return parts
 
 
@@ -168,9 +176,11 @@ def _share(part: int, whole: int) -> str:
     return "" if part == whole else f" ({part} of {whole} seeds)"
 
 
-def _first_order(group: Group) -> tuple[float, str]:
-    first = group.trials["order"].min()
-    return (math.inf if pd.isna(first) else float(first)), str(group.key["library"])
+def _place(group: Group, first: dict[str, float]) -> tuple[float, str, int, float, float]:
+    """Where a group stands within its scenario: topologies of one library next to each other, small ones first."""
+    key = group.key
+    mode = MODES.index(key["mode"]) if key["mode"] in MODES else len(MODES)
+    return first[str(key["library"])], str(key["library"]), mode, key["workers"] or 0, key["n_envs"] or 0
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,16 @@ from rlbench.present import style
 from rlbench.present.charts import Chart, chart_list, write_atomically
 from rlbench.present.figures import BY_NAME, FIGURES
 from rlbench.present.groups import SYMBOL_MEANINGS
-from rlbench.present.report_data import MAIN, audits, facts, library_notes, load_run, problems, sections
+from rlbench.present.report_data import (
+    MAIN,
+    audits,
+    diagnoses,
+    facts,
+    library_notes,
+    load_run,
+    problems,
+    sections,
+)
 from rlbench.store.reader import read_table
 from rlbench.store.schema import SCHEMA_VERSION, TABLES
 
@@ -45,6 +54,9 @@ def write_report(run: Path, libraries: dict[str, Library] | None = None, charts:
         "figures": FIGURES,
         "symbols": SYMBOL_MEANINGS,
         "audits": audits(audit),
+        "diagnoses": diagnoses(
+            trials, {"audit": audit, **{name: read_table(run, name) for name in ("lags", "windows")}}
+        ),
         "problems": problems(trials),
         "notes": library_notes(names, libraries),
         "schema_version": SCHEMA_VERSION,

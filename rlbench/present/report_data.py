@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from rlbench.analyse.diagnose import RULES, Evidence, Finding, diagnose
 from rlbench.analyse.statistics import ratio
 from rlbench.catalog.library import Library
 from rlbench.errors import UserError
@@ -23,6 +24,9 @@ MAIN = [
     "reuse_mean", "provenance_genuine", "return_last", "return_greedy", "seconds_to_threshold",
     "cpu_s_per_1k_steps", "peak_memory_mb",
 ]  # fmt: skip
+
+# Tables that a diagnosis rests on beside the trial's own row.
+EVIDENCE = ["lags", "audit", "windows"]
 
 
 def load_run(run: Path) -> dict[str, Any]:
@@ -78,6 +82,38 @@ def problems(trials: pd.DataFrame) -> list[dict[str, str]]:
         }
         for _, trial in trials[trials["status"] != "ok"].sort_values("order").iterrows()
     ]
+
+
+def diagnoses(trials: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
+    """Return per scenario and group what `diagnose` finds, seeds merged; ``tables`` holds `EVIDENCE`."""
+    found = []
+    for scenario in dict.fromkeys(trials["scenario"].dropna()):
+        groups = g.group_trials(trials[trials["scenario"] == scenario])
+        context = g.varying(groups)
+        for group in groups:
+            marked = f"{g.label(group, context)} {g.symbols(g.markers(group))}".strip()
+            found.append({"scenario": scenario, "name": marked, "findings": _findings(group, tables)})
+    return found
+
+
+def _findings(group: g.Group, tables: dict[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """The group's findings in the order of the rules; the figures are those of the first seed that has each."""
+    seen: dict[str, list[tuple[int, Finding]]] = {}
+    for record in group.trials.to_dict("records"):
+        row = {str(name): value for name, value in record.items()}
+        mine = {name: table[table["trial_id"] == row["trial_id"]] for name, table in tables.items()}
+        for finding in diagnose(Evidence(row, mine)):
+            seen.setdefault(finding.name, []).append((row["seed"], finding))
+    whole = len(group.trials)
+    merged = []
+    for name in sorted(seen, key=[rule[0] for rule in RULES].index):
+        seed, first = seen[name][0]
+        share = f"in {len(seen[name])} of {whole} seeds" if whole > 1 else ""
+        # The same words for all seeds need no seed to be named.
+        example = f"seed {seed}: " if len({finding.sentence for _, finding in seen[name]}) > 1 else ""
+        sentence = example + g.plain(first.sentence)
+        merged.append({"name": name, "share": share, "sentence": sentence, "remedy": first.remedy})
+    return merged
 
 
 def facts(trials: pd.DataFrame, info: dict[str, Any]) -> dict[str, Any]:

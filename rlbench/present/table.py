@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Group as RenderGroup
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -13,49 +17,69 @@ from rlbench.analyse.statistics import FEW_SEEDS, Summary
 from rlbench.present import groups as g
 from rlbench.present.figures import BY_NAME, MISSING, Figure, format_value
 
-SPEED_COLUMNS = [
-    "steps/s\n[95 % interval]",
-    "of ceiling\n%",
-    "action\np50 / p99 ms",
-    "update\np50 ms",
-    "peak\nMB",
-]
-FRESH_COLUMNS = [
-    "lag mean\n(min..max)", "age\np50 ms", "reuse", "genuine\n%", "return\nlast", "return\ngreedy", "learned",
-]  # fmt: skip
-
+RATE_COLUMNS = ["steps/s\n[95 % interval]", "steps/s"]  # with room for the interval and without
+SPEED_COLUMNS = ["of ceiling\n%", "action\np50 / p99 ms", "update\np50 ms", "peak\nMB"]
+FRESH_COLUMNS = ["lag mean\n(min..max)", "age\np50 ms", "reuse", "genuine\n%"]
+LEARNING_COLUMNS = ["return\nlast", "return\ngreedy", "learned"]
+# Shown when some row is not synchronous in one process.
+ASYNC_COLUMNS = {
+    "overlap": "overlap\n%", "actor_idle": "actors\nidle %", "learner_idle": "learner\nidle %",
+    "sync_lag_mean": "sync\nlag", "queue_lag_mean": "queue\nlag", "never_learned": "never\nlearned %",
+}  # fmt: skip
 
 # Told apart by tables of their own, not by rows.
 SECTION = ["run_id", "scenario"]
 
+Cells = Callable[[g.Group], list[str]]
 
-def run_table(trials: pd.DataFrame, audit: pd.DataFrame | None = None) -> Table:
-    """Return the tables "Speed", "Freshness and learning" and "Notes" stacked in one grid.
+
+class Fitting:
+    """Tables in several layouts, widest first: printed is the first one that fits the terminal, or the last."""
+
+    def __init__(self, *layouts: list[Table]) -> None:
+        self.layouts = layouts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the tables of the layout that fits."""
+        endless = options.update(max_width=10_000)
+        for tables in self.layouts:
+            if max(Measurement.get(console, endless, table).maximum for table in tables) <= options.max_width:
+                break
+        yield from tables
+
+
+def run_table(trials: pd.DataFrame, audit: pd.DataFrame | None = None) -> RenderableType:
+    """Return the tables "Speed", "Freshness and learning", "Asynchrony" and "Notes", one below the other.
 
     ``trials`` is the table of one or several runs, each run and scenario with tables of its own; with
-    ``audit``, the notes name the settings that differ. Needs about 100 columns, names are never cut.
+    ``audit``, the notes name the settings that differ. On a terminal too narrow for a table (down to about
+    80 columns) intervals are left out and learning has a table of its own, so that names are never cut.
+    "Asynchrony" is there when some row is not synchronous.
     """
     everything = g.group_trials(trials)
     if not everything:
         return _stack([Text("No trials are stored in this run yet.")])
-    parts: list[Table | Text] = []
+    parts: list[RenderableType] = []
     for heading, groups in _sections(everything):
         context = [name for name in g.varying(groups) if name not in SECTION]
         marks = [g.markers(group, audit) for group in groups]
         names = [_name(group, context, found) for group, found in zip(groups, marks, strict=True)]
-        speed = _table(f"Speed{heading}", groups, SPEED_COLUMNS)
-        fresh = _table(f"Freshness and learning{heading}", groups, FRESH_COLUMNS)
-        for name, group in zip(names, groups, strict=True):
-            speed.add_row(name, *_speed_cells(group))
-            fresh.add_row(name, *_fresh_cells(group))
-        parts += [speed, fresh, *_notes(heading, groups, names, marks)]
+        table = partial(_filled, heading, groups, names)
+        wide = table("Speed", [RATE_COLUMNS[0], *SPEED_COLUMNS], _rate_with_interval, _speed_cells)
+        narrow = table("Speed", [RATE_COLUMNS[1], *SPEED_COLUMNS], _rate, _speed_cells)
+        both = table("Freshness and learning", FRESH_COLUMNS + LEARNING_COLUMNS, _fresh_cells, _learning_cells)
+        apart = [table("Freshness", FRESH_COLUMNS, _fresh_cells), table("Learning", LEARNING_COLUMNS, _learning_cells)]
+        parts += [Fitting([wide], [narrow]), Fitting([both], apart)]
+        if any(group.key["mode"] != "sync" for group in groups):
+            parts.append(table("Asynchrony", list(ASYNC_COLUMNS.values()), _async_cells))
+        parts += _notes(heading, groups, names, marks)
     return _stack([*parts, legend(everything)])
 
 
-def figure_table(trials: pd.DataFrame, figures: list[Figure], audit: pd.DataFrame | None = None) -> Table:
+def figure_table(trials: pd.DataFrame, figures: list[Figure], audit: pd.DataFrame | None = None) -> RenderableType:
     """Return one table per chosen figure: mean, interval, seeds and the reasons where it was not measured."""
     everything = g.group_trials(trials)
-    parts: list[Table | Text] = []
+    parts: list[RenderableType] = []
     for heading, groups in _sections(everything):
         context = [name for name in g.varying(groups) if name not in SECTION]
         marks = [g.markers(group, audit) for group in groups]
@@ -92,11 +116,18 @@ def learned_text(group: g.Group) -> str:
     return MISSING if not judged else f"{'✓' if found == judged else '✗'} {found}/{judged}"
 
 
-def _speed_cells(group: g.Group) -> list[str]:
+def _rate(group: g.Group) -> list[str]:
+    return [_mean(group, "env_steps_per_s")]
+
+
+def _rate_with_interval(group: g.Group) -> list[str]:
     steps = g.measured(group, "env_steps_per_s").summary
     figure = BY_NAME["env_steps_per_s"]
+    return [f"{format_value(figure, steps.mean)} {bounds(figure, steps)}".strip()]
+
+
+def _speed_cells(group: g.Group) -> list[str]:
     return [
-        f"{format_value(figure, steps.mean)} {bounds(figure, steps)}".strip(),
         _mean(group, "share_of_ceiling"),
         f"{_mean(group, 'action_latency_ms_p50')} / {_mean(group, 'action_latency_ms_p99')}",
         _mean(group, "update_latency_ms_p50"),
@@ -109,8 +140,15 @@ def _fresh_cells(group: g.Group) -> list[str]:
     low, high = group.ok["lag_min"].min(), group.ok["lag_max"].max()
     if lag != MISSING and not pd.isna(low) and not pd.isna(high):
         lag += f" ({format_value(BY_NAME['lag_min'], low)}..{format_value(BY_NAME['lag_max'], high)})"
-    rest = ["sample_age_ms_p50", "reuse_mean", "provenance_genuine", "return_last", "return_greedy"]
-    return [lag, *(_mean(group, name) for name in rest), learned_text(group)]
+    return [lag, *(_mean(group, name) for name in ("sample_age_ms_p50", "reuse_mean", "provenance_genuine"))]
+
+
+def _learning_cells(group: g.Group) -> list[str]:
+    return [_mean(group, "return_last"), _mean(group, "return_greedy"), learned_text(group)]
+
+
+def _async_cells(group: g.Group) -> list[str]:
+    return [_mean(group, name) for name in ASYNC_COLUMNS]
 
 
 def _mean(group: g.Group, name: str) -> str:
@@ -136,6 +174,15 @@ def _table(title: str, groups: list[g.Group], columns: list[str]) -> Table:
     table.add_column("library", min_width=width, max_width=max(width, 24))
     for column in columns:
         table.add_column(column, justify="right", overflow="fold")
+    return table
+
+
+def _filled(
+    heading: str, groups: list[g.Group], names: list[Text], title: str, columns: list[str], *cells: Cells
+) -> Table:
+    table = _table(f"{title}{heading}", groups, columns)
+    for name, group in zip(names, groups, strict=True):
+        table.add_row(name, *(cell for part in cells for cell in part(group)))
     return table
 
 
@@ -173,8 +220,5 @@ def legend(groups: list[g.Group]) -> Text:
     return Text("; ".join(parts), style="dim")
 
 
-def _stack(parts: Sequence[Table | Text]) -> Table:
-    grid = Table.grid(expand=False)
-    for part in parts:
-        grid.add_row(part)
-    return grid
+def _stack(parts: Sequence[RenderableType]) -> RenderableType:
+    return RenderGroup(*parts)

@@ -64,6 +64,9 @@ def trial_row(library: str, seed: int, run_id: str = "run-1", **changes: Any) ->
             "tokens_per_s": "not a token scenario", "gpu_memory_mb": NO_GPU, "gpu_utilisation": NO_GPU,
         }),
     }  # fmt: skip
+    row |= {"lag_p95": 1.9 * lag, "sync_lag_mean": 0.0, "queue_lag_mean": lag, "overlap": 0.0, "actor_idle": 0.4}
+    row |= {"learner_idle": 0.6, "silent_workers": 0, "adapter_share": 0.0, "stall_share": 0.4}
+    row |= {"never_learned": 0.0, "provenance_never_acted": 0.0, "lag_over_threshold": 0.0, "processes": 1}
     row |= changes
     mode = "" if row["mode"] == "sync" else f"-{row['mode']}{row['workers']}"
     return row | {"trial_id": changes.get("trial_id", f"{row['scenario']}-{library}{mode}-s{seed}")}
@@ -89,21 +92,23 @@ def audit_rows(row: dict[str, Any], differs: bool = False) -> list[dict[str, Any
     return [identity | dict(zip(columns, each, strict=True)) for each in said]
 
 
-def store(run: Path, row: dict[str, Any], differs: bool = False) -> None:
-    """Write one trial with all of its tables (only the trial's row when it was not ok)."""
+def store(run: Path, row: dict[str, Any], differs: bool = False, detail: bool = True) -> None:
+    """Write one trial with all of its tables (only the trial's row when it was not ok, or without ``detail``)."""
     tables: dict[str, Any] = {"trials": row}
-    if row["status"] == "ok":
+    if row["status"] == "ok" and detail:
         tables |= {"audit": audit_rows(row, differs), **_detail(row)}
     write_trial(run, row["trial_id"], tables)
 
 
-def build_run(results: Path, run_id: str = "run-1", rows: list[dict[str, Any]] | None = None) -> Path:
+def build_run(
+    results: Path, run_id: str = "run-1", rows: list[dict[str, Any]] | None = None, detail: bool = True
+) -> Path:
     """Write a run and return its folder. The default one has every case that the presentation marks."""
     run = results / run_id
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({"run_id": run_id, "scenarios": ["quickstart"]}))
     for row in default_rows(run_id) if rows is None else rows:
-        store(run, row, differs=row["audit_ok"] is False)
+        store(run, row, differs=row["audit_ok"] is False, detail=detail)
     return run
 
 
@@ -116,6 +121,40 @@ def default_rows(run_id: str = "run-1") -> list[dict[str, Any]]:
     rows += [failed_row("sample_factory", 1, "failed", "ModuleNotFoundError: no module 'x'", run_id=run_id)]
     rows += [failed_row("rllib", seed, "unavailable", "no Python 3.9 here", run_id=run_id) for seed in (0, 1)]
     return rows
+
+
+def topology_rows(run_id: str = "run-1", seeds: int = 1) -> list[dict[str, Any]]:
+    """Two libraries in one process, and with 1, 2 and 4 workers in step and asynchronous; planned interleaved."""
+    cells = [(mode, workers) for workers in (4, 1, 2) for mode in ("async", "workers")] + [("sync", 0)]
+    rows: list[dict[str, Any]] = []
+    for seed in range(seeds):
+        for mode, workers in cells:
+            for library in ("sample_factory", "sb3"):
+                speed = SPEEDS[library][0] * (1.0 if not workers else workers ** (0.8 if mode == "async" else 0.5))
+                asynchronous = mode == "async"
+                rows.append(trial_row(
+                    library, seed, run_id, mode=mode, workers=workers, order=len(rows), env_steps_per_s=speed,
+                    overlap=0.6 if asynchronous else 0.0, actor_idle=0.2 if asynchronous else 0.45,
+                    learner_idle=0.1 if asynchronous else 0.6, sync_lag_mean=2.5 if asynchronous else 0.0,
+                    never_learned=0.12 if asynchronous else 0.0, learned=True,
+                ))  # fmt: skip
+    return rows
+
+
+def _timeline(identity: dict[str, Any], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """2 s in rounds of 0.4 s: processes collect, then the learner learns, which only asynchronous ones overlap."""
+    asynchronous, workers = row["mode"] == "async", row["workers"]
+    spans = []
+    for start in np.arange(0, 2, 0.4):
+        for step in range(10):
+            at = start + 0.025 * step
+            spans += [(0, "act", at, at + 0.01)] if not asynchronous else []
+            for process in range(1, workers + 1) or [0]:
+                spans.append((process, "env", at + 0.01, at + 0.02 - 0.001 * process))
+        spans.append(
+            (0, "learn", start + 0.05, start + 0.38) if asynchronous else (0, "learn", start + 0.26, start + 0.4)
+        )
+    return [identity | dict(zip(("process", "kind", "start_s", "end_s"), span, strict=True)) for span in spans]
 
 
 def _detail(row: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -147,6 +186,7 @@ def _detail(row: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             identity | {"kind": "lag", "value": int(v), "count": int(c)}
             for v, c in zip(lags, rng.integers(900, 1100, len(lags)), strict=True)
         ],
+        "timeline": _timeline(identity, row),
         "latencies": [*_histogram(identity, "action", action), *_histogram(identity, "age", age)],
         "updates": [
             identity | {"version": v, "time_s": v * seconds / 800, "learning_rate": 1e-3, "batch_rows": 64,

@@ -11,7 +11,8 @@ import pytest
 
 from rlbench.catalog.library import Axes, Library
 from rlbench.errors import UserError
-from rlbench.present.charts import KINDS, chart_list, draw_charts
+from rlbench.present import charts
+from rlbench.present.charts import KINDS, Chart, chart_list, draw_charts
 from rlbench.present.report import write_report
 from tests.unit.synthetic import build_run, default_rows, failed_row, trial_row
 
@@ -22,8 +23,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def html(run: Path) -> str:
-    return write_report(run, {"cleanrl": library()}).read_text()
+def drawn(run: Path) -> list[Chart]:
+    return chart_list(run)
+
+
+@pytest.fixture(scope="module")
+def html(run: Path, drawn: list[Chart]) -> str:
+    return write_report(run, {"cleanrl": library()}, drawn).read_text()
+
+
+@pytest.fixture
+def throughput_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time of these tests, and one chart is enough for some."""
+    monkeypatch.setattr(charts, "KINDS", KINDS[:1])
 
 
 def library() -> Library:
@@ -38,9 +50,10 @@ def library() -> Library:
     })  # fmt: skip
 
 
-def test_every_chart_is_a_valid_png_and_svg(run: Path) -> None:
-    written = draw_charts(run)
-    assert len(written) == 2 * len(KINDS)
+def test_every_chart_is_a_valid_png_and_svg(run: Path, drawn: list[Chart]) -> None:
+    written = [path for chart in drawn for path in (chart.png, chart.svg) if path]
+    assert [chart.name for chart in drawn if chart.skipped] == ["scaling"]
+    assert len(written) == 2 * (len(KINDS) - 1)
     for path in written:
         if path.suffix == ".png":
             content = path.read_bytes()
@@ -52,9 +65,8 @@ def test_every_chart_is_a_valid_png_and_svg(run: Path) -> None:
     assert sorted(written) == sorted((run / "charts").iterdir())
 
 
-def test_captions_carry_scenario_machine_seeds_and_marks(run: Path) -> None:
-    drawn = {chart.name: chart for chart in chart_list(run)}
-    said = " ".join(drawn["throughput"].caption)
+def test_captions_carry_scenario_machine_seeds_and_marks(run: Path, drawn: list[Chart]) -> None:
+    said = " ".join(next(chart.caption for chart in drawn if chart.name == "throughput"))
     for part in ("PPO on CartPole-v1", "Example CPU 9000, 2 of 8 cores, 16 GB", "1 to 2 seeds",
                  "cleanrl: ≠ audit differs: learning_rate", "tianshou: ✗ does not learn",
                  "Not shown: rllib (unavailable)"):  # fmt: skip
@@ -65,24 +77,26 @@ def test_captions_carry_scenario_machine_seeds_and_marks(run: Path) -> None:
 
 
 def test_charts_without_data_say_why(tmp_path: Path) -> None:
-    run = build_run(tmp_path, rows=[])
-    rows = [trial_row("sb3", 0)]
-    run = build_run(tmp_path, "bare", rows)
-    for table in ("windows", "lags", "updates", "episodes", "latencies"):
+    run = build_run(tmp_path, "bare", [trial_row("sb3", 0)])
+    for table in ("windows", "lags", "updates", "episodes", "latencies", "timeline"):
         for path in (run / table).iterdir():
             path.unlink()
-    skipped = {chart.name: chart.skipped for chart in chart_list(run) if chart.skipped}
+    found = chart_list(run)
+    skipped = {chart.name: chart.skipped for chart in found if chart.skipped}
     assert skipped["lag-histogram"] == "no trial measured its lag"
     assert skipped["learning-steps"] == "no trial finished 5 training episodes"
+    assert skipped["timeline"] == "no trial recorded what its processes do"
+    assert skipped["scaling"] == "no library ran with worker processes"
     assert {"throughput", "time-breakdown"}.isdisjoint(skipped)
-    assert "not drawn, no trial measured its lag" in write_report(run).read_text()
+    assert "not drawn, no trial measured its lag" in write_report(run, charts=found).read_text()
 
 
+@pytest.mark.usefixtures("throughput_only")
 def test_several_scenarios_have_charts_of_their_own(tmp_path: Path) -> None:
     rows = [trial_row("sb3", 0), trial_row("sb3", 0, scenario="other", trial_id="other-sb3-s0")]
     run = build_run(tmp_path, rows=rows)
     names = {path.stem for path in draw_charts(run)}
-    assert {"throughput-quickstart", "throughput-other"} <= names
+    assert names == {"throughput-quickstart", "throughput-other"}
 
 
 def test_a_run_without_any_ok_trial_still_has_a_report(tmp_path: Path) -> None:
@@ -97,9 +111,10 @@ def test_a_run_without_any_ok_trial_still_has_a_report(tmp_path: Path) -> None:
     assert "it $broke$ &lt;here&gt;" in html
 
 
+@pytest.mark.usefixtures("throughput_only")
 def test_a_reason_with_dollars_does_not_break_a_caption(tmp_path: Path) -> None:
     rows = [trial_row("sb3", 0), failed_row("sb3", 1, "failed", r"$\frac$ \x1b & <b>" + "\x1b[1m")]
-    assert len(draw_charts(build_run(tmp_path, rows=rows))) == 2 * len(KINDS)
+    assert len(draw_charts(build_run(tmp_path, rows=rows))) == 2
 
 
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
@@ -129,7 +144,7 @@ def test_the_report_says_everything(html: str) -> None:
         "prefers-color-scheme: dark",
     ):  # fmt: skip
         assert part in html, part
-    assert html.count("<svg ") == len(KINDS)
+    assert html.count("<svg ") == len(KINDS) - 1
 
 
 def test_the_command_repeats_what_run_json_says(tmp_path: Path) -> None:
@@ -142,15 +157,26 @@ def test_the_command_repeats_what_run_json_says(tmp_path: Path) -> None:
     }
     (run / "run.json").write_text(json.dumps(info | {"adapters": ["my adapters"]}))
     said = "rlbench run quickstart --library sb3 --library acme --seeds 2 --adapters &#39;my adapters&#39;"
-    assert said in write_report(run).read_text()
+    assert said in write_report(run, charts=[]).read_text()
 
 
 def test_the_headline_names_those_that_cannot_be_told_apart(tmp_path: Path) -> None:
     rows = [trial_row("sb3", seed, env_steps_per_s=1000.0) for seed in (0, 1)]
     rows += [trial_row("cleanrl", seed, env_steps_per_s=900.0 + 180 * seed) for seed in (0, 1)]
     rows += [trial_row("acme", seed, env_steps_per_s=500.0, learned=True) for seed in (0, 1)]
-    html = write_report(build_run(tmp_path, rows=rows)).read_text()
+    html = write_report(build_run(tmp_path, rows=rows), charts=[]).read_text()
     assert "sb3, 1\u202f000\u202fsteps/s; no difference that can be called to cleanrl." in html
+
+
+def test_the_report_says_what_holds_each_back(tmp_path: Path) -> None:
+    rows = [trial_row("sb3", seed, stall_share=(0.6, 0.7, 0.2)[seed]) for seed in (0, 1, 2)]
+    rows += [trial_row("cleanrl", 0), failed_row("rllib", 0, "failed", "it <broke>")]
+    html = write_report(build_run(tmp_path, rows=rows), charts=[]).read_text()
+    part = re.sub(r"<.*?>", " ", html[html.index('id="diagnosis"') : html.index('id="charts"')])
+    said = " ".join(part.split())
+    assert "sb3 learner-bound in 2 of 3 seeds seed 0: environments stand still 60 % of the time" in said
+    assert "cleanrl nothing stands out" in said
+    assert "rllib ! did not run the trial is &#39;failed&#39;: it &lt;broke&gt;" in said
 
 
 def test_a_broken_run_json_is_one_clear_sentence(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from rlbench.errors import UserError
 from rlbench.present.compare import NO_CALL, compare_json, compare_table
@@ -16,10 +15,10 @@ from rlbench.present.machine_readable import run_json
 from rlbench.present.table import figure_table, run_table
 from rlbench.store.reader import read_table
 from rlbench.store.schema import FIGURES
-from tests.unit.synthetic import NO_GPU, build_run, failed_row, trial_row
+from tests.unit.synthetic import NO_GPU, build_run, default_rows, failed_row, topology_rows, trial_row
 
 
-def text(table: Table, width: int = 120) -> str:
+def text(table: RenderableType, width: int = 120) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table)
     return console.export_text()
@@ -69,6 +68,44 @@ def test_names_are_never_cut_at_120_columns(tmp_path: Path) -> None:
     assert max(map(len, shown.splitlines())) <= 120
     for part in ("scenario a_scenario_with_a_long_name", "async,", "128 envs", "cuda"):
         assert part in shown
+
+
+def test_topologies_are_rows_of_one_table_in_order(tmp_path: Path) -> None:
+    run = build_run(tmp_path, rows=topology_rows(), detail=False)
+    shown = text(run_table(read_table(run, "trials")), width=80)
+    rows = shown[shown.index("Asynchrony") :].splitlines()[5:]
+    topologies = ["sync", *(f"{mode}{n} worker{'s' * (n > 1)}" for mode in ("", "async, ") for n in (1, 2, 4))]
+    assert [row.strip() for row in rows[1:28:2]] == topologies * 2
+    assert [row.split()[0] for row in rows[0:28:2]] == ["sample_factory"] * 7 + ["sb3"] * 7
+    assert rows[8].split() == ["sample_factory", "60.0", "20.0", "10.0", "2.5", "8", "12.0"]
+    assert shown.count("Speed") == shown.count("Freshness") == 1
+
+
+def test_a_synchronous_run_has_no_table_of_asynchrony(run: Path) -> None:
+    assert "Asynchrony" not in text(run_table(read_table(run, "trials")))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_names_and_numbers_are_whole_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    rows = [*default_rows(), *topology_rows(), trial_row("garage:vecworker", 0, env_steps_per_s=123456.0)]
+    rows = [row for row in rows if row["library"] != "rllib"]
+    trials = read_table(build_run(tmp_path, rows=rows, detail=False), "trials")
+    shown = text(run_table(trials), width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    for start in ("cleanrl ≠~", "sample_factory !", "tianshou ✗", "garage:vecworker"):
+        assert line(shown, start)
+    assert "123\u202f456" in line(shown, "garage:vecworker")
+    assert "79.5 (0..159)" in shown
+
+
+def test_intervals_and_learning_come_back_where_there_is_room(run: Path) -> None:
+    trials = read_table(run, "trials")
+    narrow, wide = text(run_table(trials), 80), text(run_table(trials), 120)
+    for only_wide in ("[3\u202f168, 3\u202f232]", "Freshness and learning"):
+        assert only_wide in wide
+        assert only_wide not in narrow
+    assert "✗ 0/2" in narrow
 
 
 def test_topology_is_not_shown_when_it_does_not_vary(run: Path) -> None:
