@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rlbench.present import groups as g
-from rlbench.present.chart_data import NoData, Scene, Series
+from rlbench.present.chart_data import NoData, Scene, Series, each_seed
 from rlbench.present.chart_parts import LEGEND_ROW, plain_ticks, thousands
 from rlbench.present.style import INK, MUTED, WIDTH, Look, looks
 
@@ -37,9 +36,9 @@ class Line(NamedTuple):
 
 def scaling(scene: Scene) -> Figure:
     """Throughput against workers with the ideal from the fewest of them; beside it the share of that ideal."""
-    lines = scaling_lines(scene.series)
+    lines, notes = scaling_lines(scene)
     counts = sorted({count for line in lines for count in line.rates})
-    figure, left, right = _with_legend(lines)
+    figure, left, right = _with_legend(lines, notes)
     for line in lines:
         own, colour = list(line.rates), line.look.colour
         means, ideals = [line.mean(count) for count in own], [line.ideal(count) for count in own]
@@ -63,33 +62,53 @@ def scaling(scene: Scene) -> Figure:
     return figure
 
 
-def scaling_lines(series: Iterable[Series]) -> list[Line]:
-    """Return one line per library and mode with several worker counts; raises NoData when there is none."""
-    groups = [each.group for each in series]
-    context = [name for name in g.varying(groups) if name != "workers"]
-    marks: dict[str, list[g.Marker]] = {}
-    rates: dict[str, dict[int, list[float]]] = {}
-    libraries: dict[str, str] = {}
-    for each in series:
-        workers, seeds = int(each.group.key["workers"] or 0), list(g.by_seed(each.group, "env_steps_per_s").values())
-        if workers and seeds:
-            name = g.label(each.group, context)
-            rates.setdefault(name, {})[workers] = seeds
-            marks.setdefault(name, []).extend(each.markers)
-            libraries[name] = str(each.group.key["library"])
-    if not rates:
-        raise NoData("no library ran with worker processes")
-    several = {name: dict(sorted(found.items())) for name, found in rates.items() if len(found) > 1}
+def scaling_lines(scene: Scene) -> tuple[list[Line], list[str]]:
+    """Return one line per library and mode with several worker counts, and what is left out, in sentences.
+
+    A library that steps in more processes than it was asked to has no scaling to show: its points would all be
+    one and the same topology. Raises NoData, with the reason, when there is no line.
+    """
+    context = [name for name in g.varying([each.group for each in scene.series]) if name != "workers"]
+    found: dict[str, dict[int, list[float]]] = {}
+    several: dict[str, list[Series]] = {}
+    ignored: dict[str, int] = {}
+    for each in scene.series:
+        workers, rates = int(each.group.key["workers"] or 0), list(g.by_seed(each.group, "env_steps_per_s").values())
+        if not workers or not rates:
+            continue
+        name, seen = g.label(each.group, context), _workers_seen(scene, each)
+        several.setdefault(name, []).append(each)
+        if seen > workers:
+            ignored[name] = seen
+        else:
+            found.setdefault(name, {})[workers] = rates
     if not several:
+        raise NoData("no library ran with worker processes")
+    if all(len(parts) == 1 for parts in several.values()):
         raise NoData("only one number of worker processes was run (`rlbench run --workers 1,2,4` compares several)")
-    styles = looks([libraries[name] for name in several])
-    return [
-        Line(f"{name} {g.symbols(marks[name])}".strip(), look, several[name])
-        for name, look in zip(several, styles, strict=True)
-    ]
+    notes = [f"{name} steps in {seen} processes although fewer were asked for" for name, seen in ignored.items()]
+    shown = {name: dict(sorted(rates.items())) for name, rates in found.items() if len(rates) > 1}
+    if not shown:
+        raise NoData("; ".join(notes) or "no library has its throughput measured at two numbers of workers")
+    styles = looks([str(several[name][0].group.key["library"]) for name in shown])
+    lines = []
+    for name, look in zip(shown, styles, strict=True):
+        marks = g.symbols([mark for each in several[name] for mark in each.markers])
+        lines.append(Line(f"{name} {marks}".strip(), look, shown[name]))
+    return lines, notes
 
 
-def _with_legend(lines: list[Line]) -> tuple[Figure, Axes, Axes]:
+def _workers_seen(scene: Scene, series: Series) -> int:
+    """Most processes of one trial that stepped environments without being the learner (0 when not recorded)."""
+    rows = scene.rows(series, "timeline")
+    most = 0
+    for trial in each_seed(rows):
+        doing = trial.groupby("process")["kind"].agg(set)
+        most = max(most, sum("env" in kinds and "learn" not in kinds for kinds in doing))
+    return most
+
+
+def _with_legend(lines: list[Line], notes: list[str]) -> tuple[Figure, Axes, Axes]:
     """Return a figure with two axes and, in a row of its own above both, the legend."""
     handles = [
         Line2D([], [], color=line.look.colour, linestyle=line.look.dash, marker=line.look.point, label=line.label)
@@ -97,12 +116,16 @@ def _with_legend(lines: list[Line]) -> tuple[Figure, Axes, Axes]:
     ]
     handles.append(Line2D([], [], color=INK, linewidth=1, linestyle=IDEAL, label="ideal"))
     columns = max(1, min(len(handles), 110 // (max(len(str(handle.get_label())) for handle in handles) + 8)))
-    height = LEGEND_ROW * -(-len(handles) // columns) + 0.05
+    rows = -(-len(handles) // columns)
+    height = LEGEND_ROW * (rows + len(notes)) + (0.15 if notes else 0.05)
     figure = Figure(figsize=(WIDTH, height + 3.4), layout="constrained")
     grid = figure.add_gridspec(2, 2, height_ratios=(height, 3.4), width_ratios=(1.25, 1))
     above = figure.add_subplot(grid[0, :])
     above.axis("off")
     above.legend(handles=handles, loc="upper left", ncols=columns, borderaxespad=0, borderpad=0, handlelength=2.6)
+    for number, note in enumerate(notes):
+        at = (LEGEND_ROW * (rows + number) + 0.1) / height
+        above.text(0, 1 - at, f"Not shown: {note}.", fontsize=9, color=MUTED, va="top")
     return figure, figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
 
 

@@ -82,7 +82,7 @@ def test_charts_without_data_say_why(tmp_path: Path) -> None:
 
 
 def test_scaling_has_a_line_for_each_library_and_mode(scene: Scene) -> None:
-    lines = {line.label: line for line in chart_scaling.scaling_lines(scene.series)}
+    lines = {line.label: line for line in chart_scaling.scaling_lines(scene)[0]}
     assert list(lines) == ["sample_factory · workers", "sample_factory · async", "sb3 · workers", "sb3 · async"]
     line = lines["sb3 · workers"]
     assert list(line.rates) == [1, 2, 4]
@@ -94,4 +94,22 @@ def test_scaling_has_a_line_for_each_library_and_mode(scene: Scene) -> None:
 def test_scaling_needs_several_worker_counts(tmp_path: Path) -> None:
     scene = scenes(build_run(tmp_path, rows=[trial_row("sb3", 0, mode="workers", workers=2)], detail=False))[0]
     with pytest.raises(NoData, match="only one number of worker processes"):
-        chart_scaling.scaling_lines(scene.series)
+        chart_scaling.scaling_lines(scene)
+
+
+def test_a_library_that_ignores_the_number_of_workers_has_no_scaling(scene: Scene) -> None:
+    """Asked for 1 and 2 workers, it stepped in 4 processes: its speeds are one topology's."""
+
+    def table(name: str) -> pd.DataFrame:
+        rows = scene.table(name)
+        one = rows[rows["trial_id"] == "quickstart-sb3-workers4-s0"]
+        fewer = [one.assign(trial_id=f"quickstart-sb3-workers{workers}-s0") for workers in (1, 2)]
+        rest = rows[~rows["trial_id"].isin([part["trial_id"].iloc[0] for part in fewer])]
+        return pd.concat([rest, *fewer])
+
+    lines, notes = chart_scaling.scaling_lines(scene._replace(table=table))
+    assert "sb3 · workers" not in [line.label for line in lines]
+    assert notes == ["sb3 · workers steps in 4 processes although fewer were asked for"]
+    alone = [series for series in scene.series if series.label in ("sb3 · 1 worker", "sb3 · 2 workers")]
+    with pytest.raises(NoData, match="sb3 steps in 4 processes"):
+        chart_scaling.scaling_lines(scene._replace(table=table, series=alone))
