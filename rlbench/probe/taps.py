@@ -92,9 +92,11 @@ class Taps:
         """Write (again) what modules and optimizers this process has."""
         path = os.path.join(self.folder, "taps-%d.json" % os.getpid())
         content = {"modules": self.modules, "optimizers": self.optimizers, **self.facts}
-        with open(path + ".tmp", "w") as file:
+        # Threads begin at the same time, and each describes.
+        temporary = "%s.%d.tmp" % (path, threading.get_ident())
+        with open(temporary, "w") as file:
             json.dump(content, file)
-        os.replace(path + ".tmp", path)
+        os.replace(temporary, path)
 
     def _manual(self, module):
         while len(self.modules) <= module:
