@@ -22,7 +22,8 @@ UNKNOWN = -1
 class Joined:
     """What the figures are computed from.
 
-    Versions count steps of the policy's optimizer: ``version_ns[v - 1]`` is when version v came to be. Consumption k
+    Versions count steps of the policy's optimizer: ``version_ns[v - 1]`` is when version v came to be, in process
+    ``learner_pid[v - 1]``; where several processes step it, they count in the order in which they end. Consumption k
     is one row of a batch that an optimizer step learned from: ``consumed[k]`` is its sample (-1: no environment
     produced it), ``consumed_version[k]`` the learner's version before that step, ``consumed_ns[k]`` the time of its
     forward pass. ``acting_version[s]`` is the version that acted on sample s (-1: none known, as for random actions),
@@ -30,6 +31,7 @@ class Joined:
     """
 
     version_ns: Array
+    learner_pid: Array
     learning_rate: Array
     batch_rows: Array
     forward_ns: Array
@@ -80,12 +82,11 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     # Rows are in time order and the last assignment stays: the acting pass of a sample is its last one.
     acting_version[passes.sample[acts]] = pass_version[row_pass[acts]]
     acted_ns[passes.sample[acts]] = time[acts]
-    pids = np.array([each["pid"] for each in ledgers.modules])
-    acted_pid[passes.sample[acts]] = pids[passes.module[row_pass[acts]]]
+    acted_pid[passes.sample[acts]] = passes.pid[row_pass[acts]]
 
     consuming = np.flatnonzero((passes.module == module) & learning & (passes.flags & ACTING == 0))
-    step_of = np.searchsorted(version_ns, passes.time_ns[consuming], side="left")
-    consuming, step_of = consuming[step_of < len(version_ns)], step_of[step_of < len(version_ns)]
+    learner_pid = ledgers.updates.pid[mine]
+    consuming, step_of = _next_step(passes, consuming, version_ns, learner_pid)
     # Of several passes before one step only the last feeds it (earlier ones recompute values or log-probabilities);
     # passes that the adapter itself reported as learning all count.
     last = np.append(step_of[1:] != step_of[:-1], True) if len(step_of) else np.empty(0, bool)
@@ -100,6 +101,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     counted = relevant[passes.module[row_pass]]
     return Joined(
         version_ns=version_ns,
+        learner_pid=learner_pid,
         learning_rate=ledgers.updates.learning_rate[mine],
         batch_rows=batch_rows,
         forward_ns=forward_ns,
@@ -114,6 +116,22 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
         decoded=int((counted & (passes.sample >= 0)).sum()),
         module=module,
     )
+
+
+def _next_step(passes: Passes, consuming: Array, made: Array, pid: Array) -> tuple[Array, Array]:
+    """Return those of the passes ``consuming`` that an optimizer step of their own process follows, and that step.
+
+    Ordered by step, then time. ``made`` and ``pid``: when each step ended, and in which process.
+    """
+    step_of = np.full(len(consuming), len(made))
+    for learner in np.unique(pid):
+        steps = np.flatnonzero(pid == learner)
+        own = np.flatnonzero(passes.pid[consuming] == learner)
+        after = np.searchsorted(made[steps], passes.time_ns[consuming[own]], side="left")
+        step_of[own] = np.append(steps, len(made))[after]
+    order = np.argsort(step_of, kind="stable")
+    order = order[step_of[order] < len(made)]
+    return consuming[order], step_of[order]
 
 
 def _any(row_mask: Array, passes: Passes) -> Array:
@@ -182,6 +200,7 @@ def _nothing(ledgers: Ledgers, reason: str) -> Joined:
     nobody = unknown * 0
     return Joined(
         version_ns=none,
+        learner_pid=none,
         learning_rate=none.astype(float),
         batch_rows=none,
         forward_ns=none,

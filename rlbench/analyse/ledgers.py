@@ -42,10 +42,12 @@ class Samples:
 class Passes:
     """Batches of observations fed to networks, in time order.
 
-    Row j of pass i is ``sample[first[i] + j]``: an index into Samples, or -1 where the stamp names none.
+    Row j of pass i is ``sample[first[i] + j]``: an index into Samples, or -1 where the stamp names none; ``pid`` is
+    the process that noted the pass.
     """
 
     time_ns: Array
+    pid: Array
     module: Array
     flags: Array
     weights: Array
@@ -59,6 +61,7 @@ class Updates:
     """Optimizer steps in time order, one row for each fed module that the optimizer owns."""
 
     time_ns: Array
+    pid: Array
     module: Array
     optimizer: Array
     learning_rate: Array
@@ -67,7 +70,11 @@ class Updates:
 
 @dataclass
 class Ledgers:
-    """A trial's ledgers; ``modules`` and ``optimizers`` are described by the processes that own them."""
+    """A trial's ledgers; ``modules`` and ``optimizers`` are described by the processes that own them.
+
+    Modules that several processes describe by the same name ``shared`` are one: weights in shared memory that each of
+    them updates. Passes and updates then carry the first one's index.
+    """
 
     samples: Samples
     passes: Passes
@@ -91,7 +98,14 @@ def read_ledgers(folder: Path) -> Ledgers:
         modules += [{**each, "pid": pid} for each in described.pop("modules")]
         optimizers += [{**each, "pid": pid} for each in described.pop("optimizers")]
         facts.append({**described, "pid": pid})
-    return Ledgers(samples, _passes(folder, samples, base), _updates(folder, base), modules, optimizers, facts)
+    passes, updates = _passes(folder, samples, base), _updates(folder, base)
+    first: dict[str, int] = {}
+    same = [
+        first.setdefault(each["shared"], index) if "shared" in each else index for index, each in enumerate(modules)
+    ]
+    passes.module = np.array(same, np.int64)[passes.module]
+    updates.module = np.array(same, np.int64)[updates.module]
+    return Ledgers(samples, passes, updates, modules, optimizers, facts)
 
 
 def _samples(folder: Path) -> Samples:
@@ -120,6 +134,7 @@ def _samples(folder: Path) -> Samples:
 def _passes(folder: Path, samples: Samples, base: dict[int, tuple[int, int]]) -> Passes:
     rows: list[Array] = []
     ids: list[Array] = []
+    pids: list[Array] = []
     for path in sorted(folder.glob("pass-*.ledger")):
         header = read_header(path)
         part = np.array(read_rows(path, PASS))
@@ -134,16 +149,17 @@ def _passes(folder: Path, samples: Samples, base: dict[int, tuple[int, int]]) ->
         wide = part.astype([*PASS.descr[:3], ("module", "<i8"), *PASS.descr[4:]])
         wide["module"] += offset
         rows.append(wide)
+        pids.append(np.full(len(wide), header["pid"]))
     if not rows:
         none = np.empty(0, np.int64)
-        return Passes(none, none, none, np.empty(0, "V16"), none, none, none)
-    joined, sample = np.concatenate(rows), np.concatenate(ids)
+        return Passes(none, none, none, none, np.empty(0, "V16"), none, none, none)
+    joined, sample, pid = np.concatenate(rows), np.concatenate(ids), np.concatenate(pids)
     first = np.cumsum(joined["rows"]) - joined["rows"]
     order = np.argsort(joined["time_ns"], kind="stable")
     counts = joined["rows"].astype(np.int64)
     if not np.array_equal(order, np.arange(len(order))):
         sample = sample[ranges(first[order], counts[order])]
-        joined, counts = joined[order], counts[order]
+        joined, counts, pid = joined[order], counts[order], pid[order]
         first = np.cumsum(counts) - counts
     # A stamp that names an observation not handed over yet was decoded by chance.
     when = np.repeat(joined["time_ns"], counts)
@@ -151,6 +167,7 @@ def _passes(folder: Path, samples: Samples, base: dict[int, tuple[int, int]]) ->
     sample[known] = np.where(samples.ready_ns[sample[known]] <= when[known], sample[known], -1)
     return Passes(
         joined["time_ns"],
+        pid,
         joined["module"],
         joined["flags"],
         joined["weights"],
@@ -172,6 +189,7 @@ def _sample_of(samples: Samples, env: Array, number: Array) -> Array:
 
 def _updates(folder: Path, base: dict[int, tuple[int, int]]) -> Updates:
     parts: list[Array] = []
+    pids: list[Array] = []
     for path in sorted(folder.glob("update-*.ledger")):
         header = read_header(path)
         part = np.array(read_rows(path, UPDATE))
@@ -180,9 +198,11 @@ def _updates(folder: Path, base: dict[int, tuple[int, int]]) -> Updates:
             part["module"] += modules
             part["optimizer"] += optimizers
             parts.append(part)
+            pids.append(np.full(len(part), header["pid"]))
     rows = np.concatenate(parts) if parts else np.empty(0, UPDATE)
-    rows = rows[np.argsort(rows["time_ns"], kind="stable")]
-    return Updates(rows["time_ns"], rows["module"], rows["optimizer"], rows["learning_rate"], rows["weights"])
+    order = np.argsort(rows["time_ns"], kind="stable")
+    rows, pid = rows[order], np.concatenate(pids or [np.empty(0, np.int64)])[order]
+    return Updates(rows["time_ns"], pid, rows["module"], rows["optimizer"], rows["learning_rate"], rows["weights"])
 
 
 def ranges(first: Array, counts: Array) -> Array:

@@ -51,8 +51,9 @@ def busy_spans(ledgers: Ledgers, joined: Joined, window: Window) -> list[Spans]:
         mine = actor == pid
         found.append(_merged(int(pid), "act", asked[mine], first.to_numpy()[mine], window))
     seen = joined.forward_ns > 0
-    learner = int(ledgers.modules[joined.module]["pid"])
-    found.append(_merged(learner, "learn", joined.forward_ns[seen], joined.version_ns[seen], window))
+    for pid in np.unique(joined.learner_pid):
+        mine = seen & (joined.learner_pid == pid)
+        found.append(_merged(int(pid), "learn", joined.forward_ns[mine], joined.version_ns[mine], window))
     return found
 
 

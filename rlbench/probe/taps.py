@@ -78,6 +78,14 @@ class Taps:
             self.optimizers.append({"type": None})
         self.optimizers[optimizer] = {"type": kind, "parameters": int(parameters)}
 
+    def share(self, name, module=0):
+        """Say that ``module``'s weights are one with those of other processes' modules of the same name.
+
+        For weights in shared memory that several processes update.
+        """
+        self.modules[self._manual(module)]["shared"] = name
+        self.describe()
+
     def stepped(self, optimizer, module, learning_rate, weights):
         """Note one optimizer step and the 16-byte fingerprint of ``module``'s weights after it."""
         if self.paused:

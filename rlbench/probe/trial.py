@@ -64,8 +64,8 @@ class Trial:
 class Probe:
     """What an adapter may ask and tell while it trains: ``should_stop``, ``steps``, and the manual taps.
 
-    ``acted``, ``learned``, ``updated`` and ``describe_optimizer`` are those of rlbench.probe.taps.Taps, for frameworks
-    without hooks; in the bare arm of an overhead run they do nothing.
+    ``acted``, ``learned``, ``updated``, ``share`` and ``describe_optimizer`` are those of rlbench.probe.taps.Taps, for
+    frameworks without hooks; in the bare arm of an overhead run they do nothing.
     """
 
     def __init__(self, trial, taps):
@@ -75,6 +75,7 @@ class Probe:
         self.acted = taps.acted if taps else _nothing
         self.learned = taps.learned if taps else _nothing
         self.updated = taps.updated if taps else _nothing
+        self.share = taps.share if taps else _nothing
         self.describe_optimizer = taps.describe_optimizer if taps else _nothing
 
     def report(self, name, value, note=""):
