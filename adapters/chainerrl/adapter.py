@@ -1,24 +1,32 @@
-"""Drives ChainerRL: its agents in its own batch training loop."""
+"""Drives ChainerRL: its agents in its own batch training loop, and A3C in its asynchronous one."""
 
+import collections
+import collections.abc
+import multiprocessing
 import tempfile
+import warnings
 
 import chainer
 import chainer.functions as F
 import numpy as np
-from chainerrl.agents import A2C, DQN, PPO, SoftActorCritic
+from chainerrl.agents import A2C, A3C, DQN, PPO, SoftActorCritic
 from chainerrl.agents.a2c import A2CSeparateModel
 from chainerrl.agents.a3c import A3CSeparateModel
 from chainerrl.distribution import SquashedGaussianDistribution
 from chainerrl.envs import MultiprocessVectorEnv, SerialVectorEnv
-from chainerrl.experiments import train_agent_batch
+from chainerrl.experiments import train_agent_async, train_agent_batch
 from chainerrl.explorers import LinearDecayEpsilonGreedy
 from chainerrl.links import MLP, Sequence
 from chainerrl.misc import set_random_seed
+from chainerrl.misc.async_ import AbnormalExitWarning
 from chainerrl.policies import GaussianHeadWithStateIndependentCovariance, SoftmaxPolicy
 from chainerrl.q_functions import SingleModelStateQFunctionWithDiscreteAction
 from chainerrl.replay_buffer import ReplayBuffer
 
-from rlbench.probe.chainertap import tap_policy
+from rlbench.probe.chainertap import tap_actor_learner, tap_policy
+
+# A3C asks for it; Python 3.10 took it away.
+collections.Iterable = collections.abc.Iterable
 
 
 class Stop(Exception):
@@ -48,12 +56,20 @@ class Adapter:
     def skip(self, trial):
         if trial.algorithm == "sac" and trial.gradient_steps != 1:
             return "SoftActorCritic makes one gradient step per update"
+        if trial.mode == "async" and trial.algorithm not in ("ppo", "a2c"):
+            return "asynchronous training is wired for A3C, in place of PPO and A2C"
         return None
 
     def train(self, trial, probe):
         set_random_seed(trial.seed)
         _, inputs, _, actions = trial.spaces()
         to_env = _action_map(trial, actions)
+        train = self._train_async if trial.mode == "async" else self._train_batch
+        agent = train(trial, probe, inputs, actions, to_env)
+        agent.act_deterministically = True
+        return lambda observation: to_env(agent.act(observation))
+
+    def _train_batch(self, trial, probe, inputs, actions, to_env):
         makers = [
             lambda index=index: Bridge(trial.make_env(index), trial.seed + index, to_env)
             for index in range(trial.n_envs)
@@ -73,8 +89,42 @@ class Adapter:
                 env.close()
             except Stop:
                 print("stopped: the budget in seconds is used up")
-        agent.act_deterministically = True
-        return lambda observation: to_env(agent.act(observation))
+        return agent
+
+    def _train_async(self, trial, probe, inputs, actions, to_env):
+        agent, body = self._a3c(trial, inputs, actions)
+        tap_actor_learner(probe, agent, body.hidden_layers[0])
+        used_up = multiprocessing.Value("b", False, lock=False)
+
+        def make_env(index, test):
+            # The trainer seeds each process with its number alone.
+            set_random_seed(1000 * trial.seed + index)
+            return Bridge(trial.make_env(index), trial.seed + index, to_env)
+
+        def each_step(env, agent, step):
+            used_up.value = used_up.value or (step % 256 == 0 and probe.should_stop())
+            if used_up.value:
+                raise SystemExit(0)
+
+        hooks = [each_step] if trial.seconds else []
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            # The trainer merely warns, once the others have ended, when a process has died.
+            warnings.simplefilter("error", AbnormalExitWarning)
+            try:
+                train_agent_async(
+                    folder,
+                    trial.workers,
+                    make_env,
+                    steps=trial.env_steps,
+                    eval_interval=None,
+                    agent=agent,
+                    global_step_hooks=hooks,
+                )
+            finally:
+                for process in multiprocessing.active_children():
+                    process.kill()
+        agent.model = agent.shared_model
+        return agent
 
     def _body(self, trial, inputs, outputs):
         return MLP(inputs, outputs, trial.net_arch, F.tanh if trial.activation == "tanh" else F.relu)
@@ -134,6 +184,21 @@ class Adapter:
             tau=trial.gae_lambda,
         )
         return agent, body, optimizer
+
+    def _a3c(self, trial, inputs, actions):
+        policy, body = self._policy(trial, inputs, actions)
+        model = A3CSeparateModel(pi=policy, v=self._body(trial, inputs, 1))
+        agent = A3C(
+            model,
+            self._adam(trial, model, clipped=True),
+            t_max=trial.batch_size if trial.algorithm == "ppo" else trial.n_steps,
+            gamma=trial.gamma,
+            beta=trial.ent_coef,
+            # Its loss is half the squared error.
+            v_loss_coef=2 * trial.vf_coef,
+            normalize_grad_by_t_max=True,
+        )
+        return agent, body
 
     def _dqn(self, trial, inputs, actions):
         body = self._body(trial, inputs, int(actions.n))
