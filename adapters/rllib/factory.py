@@ -16,5 +16,10 @@ def use(trial):
 
 
 def make(context):
-    """Return the next environment; ``context`` is RLlib's and the same for all environments of a runner."""
+    """Return the next environment; ``context`` is RLlib's and the same for all environments of a runner.
+
+    In a process of a remote runner the trial comes with ``context``, and the ledgers tell which number is free.
+    """
+    if _trial is None:
+        return context["trial"].make_env(None)
     return _trial.make_env(next(_indices))
