@@ -1,4 +1,7 @@
-"""Drives Acme's JAX agents by its local layout and environment loop: one process, one environment."""
+"""Drives Acme's JAX agents by its local layout and environment loop: one process, one environment.
+
+Mode "async" runs PPO's learner and as many actors as there are workers at the same time (threads.py).
+"""
 
 import shim  # noqa: F401
 
@@ -21,15 +24,12 @@ from acme.jax.layouts.local_layout import LocalLayout
 from acme.jax.networks import CategoricalHead, FeedForwardNetwork
 from acme.utils.loggers import NoOpLogger
 from taps import Minibatches, tap_actor, tap_steps
+from threads import Distributed, Stop
 
 from rlbench.probe.bridges import dm_env
 from rlbench.probe.jaxtap import count
 from rlbench.probe.sampler import library_code
 from rlbench.probe.trial import BARE
-
-
-class Stop(Exception):
-    """Raised from the environment when the budget is used up: the loop ends on whole episodes only."""
 
 
 class BudgetEnv(wrappers.EnvironmentWrapper):
@@ -69,6 +69,8 @@ class Adapter:
             return "wired for one gradient step per update"
         if trial.algorithm == "ppo" and not trial.normalize_advantage:
             return "it always normalises advantages"
+        if trial.mode != "sync" and trial.algorithm != "ppo":
+            return "off-policy algorithms are wired for one actor that waits for the learner"
         written = {"ppo": "tanh", "sac": "relu"}.get(trial.algorithm)
         if not discrete and trial.activation != written:
             return "its own network for continuous actions has %s written in" % written
@@ -77,19 +79,20 @@ class Adapter:
     def train(self, trial, probe):
         # Once per traced structure, and there are hundreds: that an argument of dm-tree has no effect.
         logging.getLogger().setLevel(logging.ERROR)
-        env = dm_env(trial.make_env(0))
-        env.seed(trial.seed)
-        environment = BudgetEnv(env, probe)
-        if not hasattr(trial.spaces()[3], "n"):
-            environment = wrappers.CanonicalSpecWrapper(environment, clip=True)
-        spec = specs.make_environment_spec(environment)
+        actors = 1 if trial.mode == "sync" else trial.workers
+        environments = [_environment(trial, probe, index) for index in range(actors)]
+        spec = specs.make_environment_spec(environments[0])
         agent, greedy = getattr(self, "_" + trial.algorithm)(trial, probe, spec)
-        loop = EnvironmentLoop(environment, agent, logger=NoOpLogger())
-        try:
-            loop.run()
-        except Stop:
-            print("stopped: the budget is used up")
-        env.close()
+        if trial.mode == "sync":
+            try:
+                EnvironmentLoop(environments[0], agent, logger=NoOpLogger()).run()
+            except Stop:
+                print("stopped: the budget is used up")
+        else:
+            agent.run(environments)
+            agent = agent.learner
+        for environment in environments:
+            environment.close()
         return _policy(greedy, agent.get_variables(["policy"])[0], trial.spaces()[3])
 
     def _ppo(self, trial, probe, spec):
@@ -119,20 +122,28 @@ class Adapter:
             tapped = FeedForwardNetwork(networks.network.init, taps.apply)
             learned = dataclasses.replace(networks, network=tapped)
         builder = PromptPPOBuilder if trial.variant == "prompt" else ppo.PPOBuilder
-        agent = LocalLayout(
-            seed=trial.seed,
-            environment_spec=spec,
-            builder=builder(config, logger_fn=NoOpLogger),
-            networks=learned,
-            policy_network=ppo_networks.make_inference_fn(networks),
-            workdir=None,
-            batch_size=config.batch_size,
-        )
-        params = agent.get_variables(["policy"])[0]
+        builder = builder(config, logger_fn=NoOpLogger)
+        policy = ppo_networks.make_inference_fn(networks)
+        if trial.mode == "sync":
+            agent = LocalLayout(
+                seed=trial.seed,
+                environment_spec=spec,
+                builder=builder,
+                networks=learned,
+                policy_network=policy,
+                workdir=None,
+                batch_size=config.batch_size,
+            )
+            actors, learner = [agent._actor], agent._learner
+        else:
+            agent = Distributed(builder, spec, learned, policy, trial.seed, trial.workers)
+            actors, learner = agent.actors, agent.learner
+        params = learner.get_variables(["policy"])[0]
         probe.describe_optimizer(kind="Adam", parameters=count(params))
-        tap_actor(agent._actor, probe, params)
+        for actor in actors:
+            tap_actor(actor, probe, params)
         if trial.arm != BARE:
-            taps.tap(agent._learner)
+            taps.tap(learner)
         return agent, lambda params, rows: networks.network.apply(params, rows)[0].mode()
 
     def _dqn(self, trial, probe, spec):
@@ -199,6 +210,15 @@ class Adapter:
             picks = lambda batch: batch.observation, lambda state: state.policy_params
         tap_steps(agent._learner, step, probe, *picks, trial.learning_rate)
         return agent
+
+
+def _environment(trial, probe, index):
+    env = dm_env(trial.make_env(index))
+    env.seed(trial.seed + 1000 * index)
+    environment = BudgetEnv(env, probe)
+    if not hasattr(trial.spaces()[3], "n"):
+        environment = wrappers.CanonicalSpecWrapper(environment, clip=True)
+    return environment
 
 
 # The local layout itself waits for min_replay_size. Acme's own SAC switches Reverb's limiter off like this, since
