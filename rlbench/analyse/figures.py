@@ -30,17 +30,18 @@ def analyse_trial(
     scenario: Scenario,
     outcome: dict[str, Any],
     usage: list[dict[str, Any]],
+    wall_s: float,
     not_settable: dict[str, str],
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame | list[dict[str, Any]]]]:
     """Return ``(columns of the trials row, the other tables)`` of the trial in ``folder``.
 
-    ``outcome`` is the guest's outcome.json (may lack keys when it died early); ``usage`` the supervisor's samples.
-    Every figure that is None has its reason in ``null_reasons``.
+    ``outcome`` is the guest's outcome.json (may lack keys when it died early); ``usage`` the supervisor's samples,
+    ``wall_s`` how long the guest ran. Every figure that is None has its reason in ``null_reasons``.
     """
     ledgers = read_ledgers(folder)
     joined = join(ledgers, scenario.topology.n_envs)
     window = steady_window(ledgers, joined)
-    figures: dict[str, float | None] = _whole(ledgers, joined, outcome, usage)
+    figures: dict[str, float | None] = _whole(ledgers, joined, outcome, usage) | {"wall_s": wall_s}
     reasons: dict[str, str] = {}
     tables: dict[str, pd.DataFrame | list[dict[str, Any]]] = {}
     fallback = joined.reason or "training ended before a second round of updates: there is no steady state"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from rlbench import __version__
 from rlbench.analyse.figures import analyse_trial
@@ -174,14 +177,21 @@ def _one(
         "build_s": guest.build_s,
         "environment_mb": guest.size_mb,
         "packages": json.dumps(guest.packages),
-        "library_version": guest.packages.get(library.package.lower(), None),
+        "library_version": guest.packages.get(canonicalize_name(library.package)),
         "python": guest.python_version,
     }
-    figures, tables = analyse_trial(folder, trial.scenario, ended.outcome, ended.usage, library.not_settable)
-    figures["wall_s"] = ended.wall_s
-    reasons = json.loads(figures["null_reasons"])
-    reasons.pop("wall_s", None)
-    figures["null_reasons"] = json.dumps(reasons)
+    if ended.status == "skipped":
+        write_trial(run, trial.id, {"trials": row})
+        return
+    try:
+        figures, tables = analyse_trial(
+            folder, trial.scenario, ended.outcome, ended.usage, ended.wall_s, library.not_settable
+        )
+    except Exception as error:
+        # Ledgers that nobody foresaw cost this trial, not the run.
+        row |= {"status": "failed", "reason": f"the analysis failed: {type(error).__name__}: {error}"}
+        write_trial(run, trial.id, {"trials": row | {"output_tail": traceback.format_exc()}})
+        return
     if ended.status != "ok":
         figures |= {"learned": None, "audit_ok": None}
     row |= figures
@@ -207,7 +217,7 @@ def _sentence(row: dict[str, Any]) -> str:
     if lag is not None:
         parts.append(f"lag {lag:.1f}")
     if row["return_greedy"] is not None:
-        parts.append(f"greedy return {row['return_greedy']:.0f}")
+        parts.append(f"greedy return {row['return_greedy']:.3g}")
     return ", ".join(parts)
 
 

@@ -210,9 +210,7 @@ def test_options_of_the_adapter_reach_uv(tmp_path: Path, library: Library, monke
     assert "--build-constraints" in arguments
 
 
-def test_what_uv_refuses_is_installed_by_pip(
-    tmp_path: Path, library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_uv_refuses_is_installed_by_pip(tmp_path: Path, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = with_uv(monkeypatch, FakeUv())
     given: list[str] = []
 

@@ -145,7 +145,7 @@ def test_tokens_per_second_are_steps_per_second_where_a_step_is_a_token(
         weights += 1
         taps.updated(weights)
     taps.describe()
-    row, _ = analyse_trial(tmp_path, load_scenario("tokens-ppo"), {"tokens_per_step": tokens_per_step}, [], {})
+    row, _ = analyse_trial(tmp_path, load_scenario("tokens-ppo"), {"tokens_per_step": tokens_per_step}, [], 1.0, {})
     assert row["env_steps"] == 15
     if tokens_per_step:
         assert row["tokens_per_s"] == row["env_steps_per_s"] > 0
