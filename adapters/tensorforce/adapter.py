@@ -53,10 +53,15 @@ class Adapter:
 
     def train(self, trial, probe):
         logging.getLogger().setLevel(logging.ERROR)
-        envs = [Env(trial, index) for index in range(trial.n_envs)]
+        remote = None if trial.mode == "sync" else "multiprocessing"
+        # Processes first: TensorFlow must not have started its threads when they are forked.
+        envs = [
+            Environment.create(environment=Env, remote=remote, trial=trial, index=index)
+            for index in range(trial.n_envs)
+        ]
         _tap_learning(probe)
         agent = Agent.create(
-            environment=Environment.create(environment=envs[0]),
+            environment=envs[0],
             parallel_interactions=trial.n_envs,
             config={"seed": trial.seed, "device": "CPU", "create_tf_assertions": False},
             state_preprocessing=None,
