@@ -84,6 +84,9 @@ def _topology(scenario: Scenario, ledgers: Ledgers) -> list[Seen]:
             "within one rollout counts as ok",
         ),
     ]
+    if topology.mode != "sync":
+        stepping = {pid for env, pid in samples.pid.items() if samples.length[env] > 1}
+        rows.append(_compare("workers", topology.workers, len(stepping), note="processes that step environments"))
     threads = [fact["compute_threads"] for fact in ledgers.facts if "compute_threads" in fact]
     rows.append(_compare("threads", topology.threads, max(threads) if threads else None))
     return rows

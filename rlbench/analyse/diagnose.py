@@ -76,10 +76,9 @@ def env_bound(trial: Evidence) -> str | None:
 
 def act_bound(trial: Evidence) -> str | None:
     """Most of the time environments wait for actions although nobody learns."""
-    share = trial.figure("time_act")
-    if share is None or share <= 0.5:
+    share, wait = trial.figure("time_act"), trial.figure("action_latency_ms_p50")
+    if share is None or wait is None or share <= 0.5:
         return None
-    wait = trial.figure("action_latency_ms_p50")
     return f"{100 * share:.0f} % of the time environments wait for actions (median {wait:.3g} ms)"
 
 

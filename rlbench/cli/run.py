@@ -23,6 +23,7 @@ from rlbench.present.report import write_report
 from rlbench.present.table import run_table
 from rlbench.provision.package import check_unchanged, read_package
 from rlbench.store.reader import RESULTS, find_run, read_table, run_ids
+from rlbench.store.schema import TABLES
 
 
 def run(
@@ -147,7 +148,7 @@ def _execute(
     else:
         console = Console(soft_wrap=False)
         console.print(run_table(trials, read_table(folder, "audit")))
-        typer.echo(f"\nParquet  {folder}/{{trials,episodes,windows,lags,latencies,updates,audit}}/")
+        typer.echo(f"\nParquet  {folder}/{{{','.join(TABLES)}}}/")
         typer.echo(f"charts   {folder}/charts/ (PNG and SVG)")
         typer.echo(f"report   {report}")
     if set(statuses) - {"ok", "skipped"}:

@@ -5,14 +5,18 @@ import numpy as np
 
 class Adapter:
     def skip(self, trial):
-        """Return None, or in one sentence why this library cannot run this trial."""
+        """Return None, or in one sentence why this library cannot run this trial.
+
+        Algorithms, action spaces, modes and devices that adapter.toml does not declare are ruled out before.
+        """
         return None
 
     def train(self, trial, probe):
         """Train within the trial's budget and return the greedy policy: observation -> action.
 
         ``trial`` has every setting by its name: trial.n_envs, trial.n_steps, trial.gamma, trial.learning_rate,
-        trial.net_arch, trial.seed, trial.env_steps (the budget), ... ``probe.should_stop()`` says when it is used up.
+        trial.net_arch, trial.seed, trial.env_steps (the budget), ...: those of `rlbench scenarios NAME`; counts are in
+        environment steps over all environments. ``probe.should_stop()`` says when the budget is used up.
         """
         # The instrumented environments, one per index, in Gymnasium's interface.
         # For a library that wants gym before 0.26: rlbench.probe.bridges.old_gym(trial.make_env(index)).
