@@ -43,9 +43,7 @@ def cannot(library: Library, scenario: Scenario) -> str | None:
     """Return why the library's declared capabilities rule the scenario out, or None."""
     able, topology = library.capabilities, scenario.topology
     if scenario.algorithm.name not in able.algorithms:
-        return (
-            f"{library.title} has no {scenario.algorithm.name.upper()} (it has {', '.join(able.algorithms)})"
-        )
+        return f"{library.title} has no {scenario.algorithm.name.upper()} (it has {', '.join(able.algorithms)})"
     if topology.mode not in able.modes:
         return f"{library.title} has no mode '{topology.mode}' (it has {', '.join(able.modes)})"
     if topology.device not in able.devices:

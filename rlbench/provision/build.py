@@ -164,9 +164,7 @@ class _Build:
                 cache.write_marker(partial, marker)
                 wrong = faults(self.library, partial)
                 if wrong:
-                    raise Unavailable(
-                        f"{name} was installed, but not as its lock says: {'; '.join(wrong[:3])}"
-                    )
+                    raise Unavailable(f"{name} was installed, but not as its lock says: {'; '.join(wrong[:3])}")
                 if final.exists():
                     # Of the same key but found faulty: somebody changed it by hand.
                     cache.discard(final)

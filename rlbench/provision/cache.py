@@ -51,11 +51,7 @@ class Marker:
 
 def cache_root() -> Path:
     """Return the cache folder: ``$RLBENCH_CACHE``, or the user's cache folder for rlbench."""
-    return (
-        Path(os.environ.get("RLBENCH_CACHE") or platformdirs.user_cache_dir("rlbench"))
-        .expanduser()
-        .absolute()
-    )
+    return Path(os.environ.get("RLBENCH_CACHE") or platformdirs.user_cache_dir("rlbench")).expanduser().absolute()
 
 
 def environments_root() -> Path:
@@ -133,17 +129,13 @@ def remove(library_name: str, report: Callable[[str], None]) -> int:
 def discard(folder: Path) -> None:
     """Remove an environment; it is renamed first, so that an interrupted removal leaves no half of it."""
     library_name = folder.name.rpartition("-")[0]
-    waste = folder.with_name(
-        f".partial-{library_name}-removed-{os.getpid()}-{folder.name.rpartition('-')[2]}"
-    )
+    waste = folder.with_name(f".partial-{library_name}-removed-{os.getpid()}-{folder.name.rpartition('-')[2]}")
     folder.rename(waste)
     shutil.rmtree(waste)
 
 
 @contextmanager
-def guard(
-    library_name: str, report: Callable[[str], None], cancelled: threading.Event | None = None
-) -> Iterator[int]:
+def guard(library_name: str, report: Callable[[str], None], cancelled: threading.Event | None = None) -> Iterator[int]:
     """Hold the library's lock file, so that one process at a time builds or removes its environments.
 
     Yields the file descriptor; a child that inherits it keeps the lock until it ends, even when rlbench is

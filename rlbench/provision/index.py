@@ -34,9 +34,7 @@ class PipSettings:
     cert: str | None = None
 
 
-def pip_settings(
-    environ: Mapping[str, str] | None = None, configured: Mapping[str, str] | None = None
-) -> PipSettings:
+def pip_settings(environ: Mapping[str, str] | None = None, configured: Mapping[str, str] | None = None) -> PipSettings:
     """Return the settings in effect for ``pip install``.
 
     ``environ`` (default: the process's) wins over ``configured`` (default: what pip's configuration files

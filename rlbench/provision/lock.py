@@ -67,9 +67,7 @@ def lock(
     _replace(library.lock, text)
     after = _versions(text)
     names = sorted({*before, *after})
-    return {
-        name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
-    }
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 
 
 def locked_text(compiled: str, keep: set[str]) -> str:

@@ -45,9 +45,7 @@ class TorchIndex:
         self.unreachable: str | None = None
         self._tried: dict[tuple[str, str, Accelerator], str | None] = {}
 
-    def obstacle(
-        self, requirement: str, interpreter: Interpreter, kind: Accelerator, pip: PipSettings
-    ) -> str | None:
+    def obstacle(self, requirement: str, interpreter: Interpreter, kind: Accelerator, pip: PipSettings) -> str | None:
         """Return why ``requirement`` (e.g. ``"torch==2.13.0"``) cannot come from there; None: it can."""
         if self.unreachable is not None:
             return self.unreachable
@@ -56,9 +54,7 @@ class TorchIndex:
             self._tried[trial] = self._try(requirement, interpreter, kind, pip)
         return self._tried[trial]
 
-    def _try(
-        self, requirement: str, interpreter: Interpreter, kind: Accelerator, pip: PipSettings
-    ) -> str | None:
+    def _try(self, requirement: str, interpreter: Interpreter, kind: Accelerator, pip: PipSettings) -> str | None:
         arguments = ["pip", "compile", "-", "--no-deps", "--quiet", "--python", str(interpreter.path)]
         try:
             run_uv(

@@ -132,21 +132,14 @@ def one_line(output: str, limit: int = 400) -> str:
     """Return uv's error as one line of at most ``limit`` characters: causes joined, warnings left out."""
     kept = []
     for line in output.splitlines():
-        text = (
-            line.strip(" \t×│╰─▶├┬╭·")
-            .removeprefix("error: ")
-            .removeprefix("cause: ")
-            .removeprefix("Caused by: ")
-        )
+        text = line.strip(" \t×│╰─▶├┬╭·").removeprefix("error: ").removeprefix("cause: ").removeprefix("Caused by: ")
         if text and not text.startswith(("warning:", "hint:", "Using Python", "Resolved ", "Prepared ")):
             kept.append(text)
     joined = "; ".join(kept)
     return joined if len(joined) <= limit else joined[: limit - 2].rstrip() + " …"
 
 
-def _communicate(
-    process: subprocess.Popen[str], stdin: str, cancelled: threading.Event | None
-) -> tuple[str, str]:
+def _communicate(process: subprocess.Popen[str], stdin: str, cancelled: threading.Event | None) -> tuple[str, str]:
     feed: str | None = stdin
     while True:
         try:
