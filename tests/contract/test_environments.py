@@ -32,6 +32,15 @@ backend = "numpy"
 [capabilities]
 algorithms = ["ppo"]
 action_spaces = ["discrete"]
+
+[axes]
+orchestration = "none"
+rollout_buffer = "none"
+weight_sync = "none"
+staleness_management = "none"
+partial_rollouts = "none"
+lora = "none"
+distributed_backend = "none"
 """
 
 BUILD = """
