@@ -69,7 +69,7 @@ def _run(job, outcome):
     if taps and job["backend"] == "torch":
         from rlbench.probe import torchtap
 
-        torchtap.install(taps, action_dim)
+        torchtap.install(taps, action_dim, alone=trial.mode == "sync")
     adapter = load_adapter(job["adapter"])
     outcome["import_s"] = (clock.now_ns() - started) / 1e9
     reason = adapter.skip(trial)

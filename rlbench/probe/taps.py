@@ -35,6 +35,7 @@ class Taps:
         self.paused = False
         # By thread number, not threading.local: that forgets a thread of C++ after every callback.
         self._sets = {}
+        os.register_at_fork(after_in_child=self._sets.clear)
 
     def fed(self, batch, module, flags, weights):
         """Note that ``batch`` (numpy, stamped rows in its last dimension) went into ``module`` with ``weights``.
@@ -121,10 +122,10 @@ class Taps:
 
     def _mine(self):
         """Return this thread's ledgers; a fork gets others, since two processes never share a ledger."""
-        key = os.getpid(), threading.get_ident()
-        mine = self._sets.get(key)
+        thread = threading.get_ident()
+        mine = self._sets.get(thread)
         if mine is None:
-            mine = self._sets[key] = self._open()
+            mine = self._sets[thread] = self._open()
         return mine
 
     def _open(self):

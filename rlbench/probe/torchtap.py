@@ -18,6 +18,8 @@ from rlbench.probe.taps import sample_indices
 DISCOVERY_STEPS = 64
 # A critic that is also asked for a bootstrap value sees a few more passes than its actor.
 SAME = 1.1
+# In place of a fingerprint that nobody needs: the weights are the learner's own.
+UNTOLD = bytes(16)
 # A module that acts sees many more passes than optimizer steps; one that only learns, one or two for each.
 ACTS = 4
 
@@ -25,10 +27,13 @@ _FLOAT, _grad_enabled = torch.float32, torch.is_grad_enabled
 _tap = None
 
 
-def install(taps, action_dim):
-    """Start tapping in this process; ``action_dim`` is 0 where actions are discrete."""
+def install(taps, action_dim, alone=False):
+    """Start tapping in this process; ``action_dim`` is 0 where actions are discrete.
+
+    ``alone``: no other process acts or learns.
+    """
     global _tap
-    _tap = _Tap(taps, action_dim)
+    _tap = _Tap(taps, action_dim, alone)
     _tap.discovery = register_module_forward_pre_hook(_module_called)
     register_optimizer_step_post_hook(_optimizer_stepped)
 
@@ -36,8 +41,8 @@ def install(taps, action_dim):
 class _Tap:
     """What the hooks know: the fed modules and the optimizers, by ``id``, each held so that the id stays its own."""
 
-    def __init__(self, taps, action_dim):
-        self.taps, self.widths = taps, (taps.dim, taps.dim + action_dim)
+    def __init__(self, taps, action_dim, alone):
+        self.taps, self.widths, self.alone = taps, (taps.dim, taps.dim + action_dim), alone
         self.fed, self.rejected, self.optimizers = {}, {}, {}
         self.discovery, self.steps = None, 0
 
@@ -48,18 +53,22 @@ class _Fed:
     def __init__(self, index, module, parameter):
         self.index, self.module, self.parameter = index, module, parameter
         self.passes = 0
+        self.untold = False
         self._address = None
 
     def weights(self):
         """Return the fingerprint of the module's first parameter, 16 bytes."""
+        if self.untold:
+            return UNTOLD
         parameter = self.parameter
-        if parameter.data_ptr() != self._address:
+        if parameter.device.type != "cpu":
             flat = parameter.detach().reshape(-1)[sample_indices(parameter.numel())]
-            if parameter.device.type != "cpu" or not parameter.is_contiguous():
-                return flat.float().cpu().numpy().tobytes().ljust(16, b"\0")
-            # A numpy view of the sampled elements: reading them again costs no tensor operation.
-            self._address, self._view = parameter.data_ptr(), flat.numpy()
-        return self._view.tobytes().ljust(16, b"\0")
+            return flat.float().cpu().numpy().tobytes().ljust(16, b"\0")
+        if parameter.data_ptr() != self._address:
+            # A numpy view: reading it again costs no tensor operation, whatever the parameter's memory layout is.
+            self._address, self._flat = parameter.data_ptr(), parameter.detach().numpy().flat
+            self._sampled = sample_indices(parameter.numel())
+        return self._flat[self._sampled].tobytes().ljust(16, b"\0")
 
 
 def _module_called(module, args):
@@ -149,6 +158,9 @@ def _narrow(tap):
             continue
         twins.append(fed)
         _hook(fed.module)
+        # One process, every network that reads observations is trained: there are no copies to be told apart, and
+        # reading weights, in caches that an optimizer step has just emptied, is the dearest part of a hook.
+        fed.untold = tap.alone and None not in owners
 
 
 def _know(tap, optimizer):
