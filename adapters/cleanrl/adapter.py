@@ -1,5 +1,6 @@
 """Drives CleanRL's own single-file scripts, unmodified: they run as ``__main__`` with command-line arguments."""
 
+import functools
 import importlib.util
 import sys
 import types
@@ -8,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rlbench.probe.bridges import old_gym
+from rlbench.probe.bridges import gym_space, old_gym
 
 ENV_ID = "RlbenchTrial-v0"
 
 
 class Stop(Exception):
-    """Raised from the environment when the budget in seconds is used up; the scripts have no other end."""
+    """Raised from the vector environment when the budget in seconds is used up; the scripts have no other end."""
 
 
 class Adapter:
@@ -26,13 +27,18 @@ class Adapter:
         return None
 
     def train(self, trial, probe):
-        _stub_tensorboard()
+        logged = _stub_tensorboard()
         script = "ppo.py" if trial.algorithm == "ppo" else "dqn.py"
         arguments = getattr(self, "_" + trial.algorithm)(trial)
         arguments += ["--env-id", ENV_ID, "--seed", str(trial.seed), "--cuda", str(trial.device == "cuda")]
         arguments += ["--total-timesteps", str(trial.env_steps), "--learning-rate", str(trial.learning_rate)]
         _register(trial, probe, old=trial.algorithm == "ppo")
         main = _run_script(script, arguments)
+        if "charts/SPS" in logged:
+            note = "charts/SPS, a whole number: since the first reset, at its last entry"
+            probe.report("env_steps_per_s", logged["charts/SPS"], note)
+        if not trial.seconds:  # which end it after it has counted a step that is not made
+            probe.report("env_steps", main.global_step, "global_step at the end")
         if trial.algorithm == "dqn":
             network, device = main.q_network, main.device
         else:
@@ -82,28 +88,45 @@ def _flags(flags):
 
 
 def _register(trial, probe, old):
-    """Register the instrumented environment under ENV_ID with the gym that the script imports."""
+    """Register the instrumented environment under ENV_ID with the gym that the script imports.
+
+    The script asks for that gym's SyncVectorEnv. It gets a subclass that numbers the environments and ends at the
+    budget in seconds; with worker processes, one of AsyncVectorEnv.
+    """
     if old:
         import gym
     else:
         import gymnasium as gym
-    made = iter(range(trial.n_envs))
+    number = []
 
     def make(**ignored):
-        env = trial.make_env(next(made))
-        step = env.step
+        env = trial.make_env(*number)
+        return old_gym(env) if old else env
 
-        def stepped(action):
-            if probe.should_stop() and trial.seconds:
-                raise Stop
-            return step(action)
+    def numbered(index, make_env):
+        # Set where the environment is made: in the process that steps it.
+        number[:] = [index]
+        return make_env()
+
+    # Given, not taken from the first environment: gym 0.23 cannot send a space that has been seeded to a process.
+    spaces = [gym_space(space) for space in trial.spaces()[2:]] if old else []
+
+    class Vector(gym.vector.SyncVectorEnv if trial.mode == "sync" else gym.vector.AsyncVectorEnv):
+        def __init__(self, makers):
+            numbers = enumerate(makers)
+            super().__init__([functools.partial(numbered, index, maker) for index, maker in numbers], *spaces)
 
         if trial.seconds:
-            env.step = stepped
-        return old_gym(env) if old else env
+
+            def step_async(self, actions):
+                if probe.should_stop():
+                    self.close()
+                    raise Stop
+                super().step_async(actions)
 
     options = {} if old else {"disable_env_checker": True}
     gym.register(id=ENV_ID, entry_point=make, order_enforce=False, **options)
+    gym.vector.SyncVectorEnv = Vector
 
 
 def _run_script(name, arguments):
@@ -122,7 +145,11 @@ def _run_script(name, arguments):
 
 
 def _stub_tensorboard():
-    """Stand in for TensorBoard, which the scripts log to: its cost is not the library's."""
+    """Stand in for TensorBoard, which the scripts log to: its cost is not the library's.
+
+    Returns the dictionary that the last value under each name goes to.
+    """
+    logged = {}
 
     class SummaryWriter:
         def __init__(self, *args, **kwargs):
@@ -131,8 +158,8 @@ def _stub_tensorboard():
         def add_text(self, *args, **kwargs):
             pass
 
-        def add_scalar(self, *args, **kwargs):
-            pass
+        def add_scalar(self, name, value, step):
+            logged[name] = value
 
         def close(self):
             pass
@@ -140,3 +167,4 @@ def _stub_tensorboard():
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter
     sys.modules["torch.utils.tensorboard"] = module
+    return logged
