@@ -13,6 +13,8 @@ from rlbench.catalog.paths import PACKAGE
 from rlbench.catalog.scenario import Scenario
 
 MARK = "RLBENCH_TRIAL"
+# The pipeline is what the adapter `reference` drives; other guests never import it.
+GUEST_PARTS = ("probe", "pipeline")
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -37,7 +39,8 @@ def guest_code(folder: Path) -> Path:
     A copy, so that nothing else of the host is importable and a run's code cannot change while it runs.
     """
     package = folder / "rlbench"
-    shutil.copytree(PACKAGE / "probe", package / "probe", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in GUEST_PARTS:
+        shutil.copytree(PACKAGE / part, package / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(PACKAGE / "__init__.py", package / "__init__.py")
     # Python runs a module of this name at every start, in whatever process a library starts.
     (folder / "sitecustomize.py").write_text(

@@ -1,0 +1,6 @@
+"""Tests of the pipeline's parts: they need PyTorch, so ``test_in_environment`` runs them where it is."""
+
+import importlib.util
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_part_*.py"]
