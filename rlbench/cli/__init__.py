@@ -34,7 +34,7 @@ def _options(
 
 
 def _register() -> None:
-    from rlbench.cli import adapter, diagnose, doctor, env, libraries, overhead, run, scenarios, show
+    from rlbench.cli import adapter, diagnose, doctor, env, lab, libraries, overhead, run, scenarios, show
 
     app.command()(run.run)
     app.command()(show.show)
@@ -46,6 +46,7 @@ def _register() -> None:
     app.command()(libraries.libraries)
     app.add_typer(adapter.adapter_app, name="adapter", help="Start an adapter of your own; hold one to the contract.")
     app.add_typer(env.env_app, name="env", help="Build, list, check and remove the libraries' environments.")
+    app.add_typer(lab.lab_app, name="lab", help="Test published claims about asynchronous RL, one experiment each.")
     app.command()(doctor.doctor)
     app.command()(show.schema)
 
