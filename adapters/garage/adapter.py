@@ -1,124 +1,41 @@
-"""Drives the PyTorch branch of Garage with its local sampler."""
+"""Drives the PyTorch branch of Garage.
+
+Mode "sync" is its local sampler; "workers" its multiprocessing sampler (variant "ray": its Ray sampler), whose workers
+share the environments.
+"""
 
 import tempfile
 
-import akro
 import numpy as np
 import shim  # noqa: F401
+
+# isort: split
 import torch
 from dowel import logger
-from garage import Environment, EnvSpec, EnvStep, StepType
+from environment import Bridge, OverAtOnce
 from garage.experiment import SnapshotConfig
 from garage.experiment.deterministic import set_seed
 from garage.np.exploration_policies import EpsilonGreedyPolicy
 from garage.replay_buffer import PathBuffer
-from garage.sampler import FragmentWorker, LocalSampler, VecWorker
 from garage.torch.algos import DQN, PPO, SAC
-from garage.torch.modules import MLPModule
 from garage.torch.optimizers import OptimizerWrapper
 from garage.torch.policies import DiscreteQFArgmaxPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from garage.torch.policies.stochastic_policy import StochasticPolicy
 from garage.torch.q_functions import ContinuousMLPQFunction, DiscreteMLPQFunction
 from garage.torch.value_functions import GaussianMLPValueFunction
-from garage.trainer import Trainer
-from torch.distributions import Categorical
-
-from rlbench.probe.sampler import library_call
-
-
-class Stop(Exception):
-    """Raised before a rollout when the budget is used up: the algorithms end on whole epochs only."""
-
-
-class Bridge(Environment):
-    """The instrumented environment as Garage's own. Samplers copy environments; this one is theirs already."""
-
-    def __init__(self, env, seed):
-        self._env, self._seed, self._length = env, seed, 0
-        actions, observations = env.action_space, env.observation_space
-        self._box = None if hasattr(actions, "n") else actions
-        space = akro.Box(actions.low, actions.high) if self._box else akro.Discrete(int(actions.n))
-        limit = env.spec.max_episode_steps or np.inf
-        self._spec = EnvSpec(akro.Box(observations.low, observations.high), space, max_episode_length=limit)
-
-    action_space = property(lambda self: self._spec.action_space)
-    observation_space = property(lambda self: self._spec.observation_space)
-    spec = property(lambda self: self._spec)
-    render_modes = property(lambda self: [])
-
-    def reset(self):
-        seed, self._seed, self._length = self._seed, None, 0
-        return self._env.reset(seed=seed)[0], {}
-
-    def step(self, action):
-        taken = np.clip(action, self._box.low, self._box.high) if self._box else int(action)
-        observation, reward, terminated, _, _ = self._env.step(taken)
-        self._length += 1
-        kind = StepType.get_step_type(self._length, self._spec.max_episode_length, terminated)
-        return EnvStep(self._spec, action, reward, observation, {}, kind)
-
-    # Garage's interface demands these two; with no render modes, it asks for this error.
-    def render(self, mode):
-        raise ValueError("environments under measurement are not drawn")
-
-    def visualize(self):
-        self.render(None)
-
-    def close(self):
-        self._env.close()
-
-    def __deepcopy__(self, memo):
-        return self
-
-
-class OverAtOnce(Bridge):
-    """Episodes of one step that nobody sees: DQN evaluates in it, once, before it starts."""
-
-    def reset(self):
-        return np.zeros(self.observation_space.shape, np.float32), {}
-
-    def step(self, action):
-        return EnvStep(self._spec, action, 0.0, self.reset()[0], {}, StepType.TERMINAL)
-
-
-class CategoricalPolicy(StochasticPolicy):
-    """A policy for discrete actions, of which Garage has none with a multilayer perceptron."""
-
-    def __init__(self, spec, **network):
-        super().__init__(spec, "CategoricalPolicy")
-        self._module = MLPModule(spec.observation_space.flat_dim, spec.action_space.flat_dim, **network)
-
-    def forward(self, observations):
-        # As Garage's own policy for images does; its time is no business of the adapter.
-        return library_call(Categorical, logits=self._module(observations)), {}
-
-
-class SeparateVecWorker(VecWorker):
-    """VecWorker keeps views of the array that it writes the next observations into; a list has none."""
-
-    def step_episode(self):
-        self._prev_obs = list(self._prev_obs)
-        return super().step_episode()
-
-
-class BudgetTrainer(Trainer):
-    """A trainer that ends before the rollout that would exceed the budget, and saves nothing."""
-
-    probe = None
-
-    def obtain_episodes(self, *args, **kwargs):
-        if self.probe.should_stop():
-            raise Stop
-        return super().obtain_episodes(*args, **kwargs)
-
-    def save(self, epoch):
-        pass
+from policy import CategoricalPolicy
+from sampling import BudgetTrainer, Stop, end, make_sampler
 
 
 class Adapter:
     def skip(self, trial):
-        if trial.variant and trial.algorithm != "ppo":
+        if trial.variant in ("vecworker", "fixed") and trial.algorithm != "ppo":
             return "VecWorker is for algorithms that learn from whole episodes"
+        if trial.variant == "ray" and trial.mode == "sync":
+            return "its Ray sampler has workers: it is for mode workers"
+        if trial.mode != "sync" and trial.algorithm != "ppo":
+            return "off-policy algorithms are wired for in-process sampling only"
+        if trial.mode != "sync" and trial.n_envs % trial.workers:
+            return "every worker has the same number of environments: n_envs must be a multiple of workers"
         return None
 
     def train(self, trial, probe):
@@ -128,28 +45,22 @@ class Adapter:
         spec.action_space.seed(trial.seed)
         build = getattr(self, "_" + trial.algorithm)
         agent, make_algorithm, batch = build(trial, envs[0])
-        fragments = {"timesteps_per_call": max(1, batch // trial.n_envs)}
-        worker = {None: FragmentWorker, "vecworker": VecWorker, "fixed": SeparateVecWorker}[trial.variant]
-        sampler = LocalSampler(
-            agents=agent,
-            envs=[envs],
-            max_episode_length=spec.max_episode_length,
-            seed=trial.seed,
-            n_workers=1,
-            worker_class=worker,
-            worker_args={"n_envs": trial.n_envs, **(fragments if worker is FragmentWorker else {})},
-        )
-        algorithm = make_algorithm(sampler)
-        logger.disable_warnings()
-        with tempfile.TemporaryDirectory() as folder:
-            trainer = BudgetTrainer(SnapshotConfig(snapshot_dir=folder, snapshot_mode="none", snapshot_gap=1))
-            trainer.probe = probe
-            trainer.setup(algorithm, envs[0])
-            try:
-                trainer.train(n_epochs=trial.env_steps, batch_size=batch)
-            except Stop:
-                print("stopped: the budget is used up")
-        sampler.shutdown_worker()
+        sampler = make_sampler(trial, agent, envs, max(1, batch // trial.n_envs))
+        try:
+            algorithm = make_algorithm(sampler)
+            logger.disable_warnings()
+            with tempfile.TemporaryDirectory() as folder:
+                trainer = BudgetTrainer(SnapshotConfig(snapshot_dir=folder, snapshot_mode="none", snapshot_gap=1))
+                trainer.probe = probe
+                trainer.setup(algorithm, envs[0])
+                try:
+                    trainer.train(n_epochs=trial.env_steps, batch_size=batch)
+                except Stop:
+                    print("stopped: the budget is used up")
+            sampler.shutdown_worker()
+        finally:
+            end(sampler)
+        probe.report("env_steps", trainer.total_env_steps, "TotalEnvSteps: steps that were handed to the algorithm")
         policy, box = algorithm.policy, None if trial.algorithm == "dqn" else envs[0]._box
 
         def greedy(observation):
