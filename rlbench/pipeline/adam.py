@@ -4,7 +4,7 @@ import torch
 from torch.optim import Optimizer
 
 
-class FlatAdam(Optimizer):
+class AdamFlat(Optimizer):
     """Adam (Kingma and Ba 2015, arXiv:1412.6980) over an attached FlatBuffer; equal to torch.optim.Adam.
 
     On a small network most of an optimizer step is the loop over its parameters; there is one here. It follows the
@@ -14,7 +14,7 @@ class FlatAdam(Optimizer):
     >>> from rlbench.pipeline.sync import FlatBuffer
     >>> net = torch.nn.Linear(2, 1)
     >>> buffer = FlatBuffer(net.parameters())
-    >>> optimizer = FlatAdam(buffer, lr=0.1)
+    >>> optimizer = AdamFlat(buffer, lr=0.1)
     >>> before = net.bias.item()
     >>> net(torch.ones(1, 2)).sum().backward()
     >>> optimizer.step()
@@ -24,7 +24,7 @@ class FlatAdam(Optimizer):
 
     def __init__(self, buffer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         if not buffer.attached:
-            raise ValueError("FlatAdam needs a FlatBuffer with attach=True")
+            raise ValueError("AdamFlat needs a FlatBuffer with attach=True")
         super().__init__(buffer.parameters, {"lr": lr, "betas": betas, "eps": eps})
         self._flat, self._gradient = [buffer.flat], [buffer.gradient]
         self._moments = [torch.zeros_like(buffer.flat)], [torch.zeros_like(buffer.flat)]

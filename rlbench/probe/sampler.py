@@ -39,6 +39,8 @@ class OwnerSampler:
         self._adapter = os.path.dirname(os.path.abspath(adapter)) + os.sep
         self._probe = os.path.dirname(os.path.abspath(__file__)) + os.sep
         self._library = os.sep + import_name + os.sep
+        # Our own contestant is not in its environment but beside this package.
+        self._pipeline = os.path.join(os.path.dirname(os.path.dirname(self._probe)), "pipeline") + os.sep
         self.counts = {"adapter": 0, "probe": 0, "env": 0, "library": 0}
         self._stopping = threading.Event()
         self._main = threading.main_thread().ident
@@ -67,7 +69,7 @@ class OwnerSampler:
                 return "env" if stepping and frame is not innermost else "probe"
             if path.startswith(self._adapter):
                 return "adapter"
-            if self._library in path or path.startswith("<"):
+            if self._library in path or path.startswith(("<", self._pipeline)):
                 return "library"
             frame = frame.f_back
         return "library"

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from rlbench.pipeline import sync
-from rlbench.pipeline.adam import FlatAdam
+from rlbench.pipeline.adam import AdamFlat
 
 WORLD = 3
 
@@ -47,7 +47,7 @@ def test_flat_adam_equals_adam():
     one, two = net(), net()
     buffer = sync.FlatBuffer(two.parameters())
     plain = torch.optim.Adam(one.parameters(), lr=0.01, eps=1e-5)
-    flat = FlatAdam(buffer, lr=0.01, eps=1e-5)
+    flat = AdamFlat(buffer, lr=0.01, eps=1e-5)
     for seed in range(20):
         x = torch.randn(8, 4, generator=torch.Generator().manual_seed(seed))
         plain.zero_grad()

@@ -1,0 +1,38 @@
+"""Drives rlbench's own pipeline."""
+
+from rlbench.pipeline.policy import distribution_of
+from rlbench.pipeline.settings import Settings
+from rlbench.pipeline.trainer import train
+
+SHARED = ("n_envs", "learning_rate", "gamma", "gae_lambda", "n_steps", "ent_coef", "vf_coef", "max_grad_norm")
+PPO = ("clip_range", "batch_size", "n_epochs", "normalize_advantage")
+
+
+class Adapter:
+    def skip(self, trial):
+        if trial.mode != "sync" and trial.n_envs % trial.workers:
+            return "every actor has the same number of environments: n_envs must be a multiple of workers"
+        return None
+
+    def train(self, trial, probe):
+        names = SHARED + (PPO if trial.algorithm == "ppo" else ())
+        settings = Settings(
+            mode=trial.mode,
+            algorithm=trial.algorithm,
+            env_steps=trial.env_steps,
+            actors=trial.workers,
+            learners=2 if trial.variant == "learners2" else 1,
+            net_arch=trial.net_arch,
+            activation=trial.activation,
+            seed=trial.seed,
+            **{name: getattr(trial, name) for name in names},
+        )
+        _, dim, _, actions = trial.spaces()
+        # The budget in steps is the pipeline's own; the probe knows that in seconds.
+        done = train(trial.make_env, dim, distribution_of(actions), settings, probe.should_stop)
+        probe.report("env_steps", done.env_steps, "steps of finished rollouts")
+        probe.report("env_steps_per_s", done.env_steps / done.seconds, "start of the processes included")
+        probe.report("updates", done.updates, "version of the last published weights")
+        probe.report("lag_mean", done.lag_mean, "every consumption of the run")
+        probe.report("lag_max", done.lag_max, "every consumption of the run")
+        return done.policy.greedy

@@ -1,0 +1,129 @@
+"""Actors: environments stepped with a copy of the policy, rollouts written in place into the buffer."""
+
+import time
+
+import numpy as np
+import torch
+
+from rlbench.pipeline.sync import FlatBuffer, WeightReader
+
+# An actor or learner that has nothing to do looks again after this long.
+POLL_S = 0.0002
+
+
+def rollout_dtype(n_steps, n_envs, observation_dim, distribution):
+    """Return the dtype of one rollout: what one actor hands over at a time.
+
+    ``version`` (n_steps) is the policy version that acted, ``observation`` has one more step than the rest,
+    ``final`` is written only where ``truncated``: the observation that the time limit cut the episode at.
+    """
+    rows = (n_steps, n_envs)
+    return np.dtype(
+        [
+            ("version", "<i8", (n_steps,)),
+            ("observation", "<f4", (n_steps + 1, n_envs, observation_dim)),
+            ("final", "<f4", (*rows, observation_dim)),
+            ("action", distribution.dtype, (*rows, *distribution.shape)),
+            ("log_prob", "<f4", rows),
+            ("reward", "<f4", rows),
+            ("terminated", "?", rows),
+            ("truncated", "?", rows),
+        ],
+        align=True,
+    )
+
+
+class Collector:
+    """Steps ``envs`` (Gymnasium environments) with ``policy`` (ActorCritic on the CPU), all in this process.
+
+    ``seed`` (int or sequence) seeds sampling, ``env_seeds`` each environment's first reset.
+    """
+
+    def __init__(self, envs, policy, seed, env_seeds):
+        self.envs, self.policy = envs, policy
+        self._rng = np.random.default_rng(seed)
+        self._last = np.stack([env.reset(seed=s)[0] for env, s in zip(envs, env_seeds)])
+
+    def rollout(self, record, refresh):
+        """Fill ``record`` (one rollout, a row of ``rollout_dtype``).
+
+        ``refresh()`` is called before every step and returns the version of the weights that act.
+        """
+        distribution, actor = self.policy.distribution, self.policy.actor
+        observation, action, reward = record["observation"], record["action"], record["reward"]
+        terminated, truncated, version = record["terminated"], record["truncated"], record["version"]
+        steps, n_envs = reward.shape
+        noise = distribution.noise(self._rng, steps, n_envs)
+        outputs = np.empty((steps, n_envs, distribution.outputs), np.float32)
+        log_std = np.zeros((steps, 1, distribution.outputs), np.float32)
+        observation[0] = self._last
+        terminated[:], truncated[:] = False, False
+        deviation, std = None, self.policy.log_std
+        acted = None
+        pairs = list(enumerate(env.step for env in self.envs))
+        with torch.inference_mode():
+            for t, batch in enumerate(torch.from_numpy(observation[:-1]).unbind(0)):
+                version[t] = now = refresh()
+                if std is not None and now != acted:
+                    acted, deviation = now, std.exp().numpy()
+                if std is not None:
+                    log_std[t] = std.numpy()
+                outputs[t] = out = actor(batch).numpy()
+                action[t] = chosen = distribution.sample(out, noise[t], deviation)
+                rewards, following = [], observation[t + 1]
+                given = distribution.for_env(chosen)
+                for i, step in pairs:
+                    seen, gain, ends, cut, _ = step(given[i])
+                    rewards.append(gain)
+                    if ends or cut:
+                        terminated[t, i] = ends
+                        if cut and not ends:
+                            truncated[t, i] = True
+                            record["final"][t, i] = seen
+                        seen, _ = self.envs[i].reset()
+                    following[i] = seen
+                reward[t] = rewards
+        record["log_prob"][:] = distribution.behaviour_log_prob(outputs, noise, log_std, action)
+        self._last = observation[-1].copy()
+
+
+def run_actor(index, make_env, policy, settings, buffer, publisher, board):
+    """Be actor ``index``: fill its shard with rollouts until the board says stop (or, in turn, the rounds are done).
+
+    ``make_env(i)`` makes environment ``i``; this actor has ``envs_per_actor`` of them.
+    """
+    row, shard = board.actor(index), buffer.shard(index)
+    first = index * settings.envs_per_actor
+    numbers = range(first, first + settings.envs_per_actor)
+    envs = [make_env(i) for i in numbers]
+    flat, reader = FlatBuffer(policy.parameters()), WeightReader(publisher)
+    version = reader.read(flat.flat)
+    collector = Collector(envs, policy, [settings.seed, index], [1000 * settings.seed + i for i in numbers])
+    in_turn = settings.mode == "workers"
+
+    def refresh():
+        nonlocal version
+        if reader.changed():
+            version = reader.read(flat.flat)
+        return version
+
+    def keep():
+        return version
+
+    done = 0
+    while not board.stop[0] and not (in_turn and done == settings.rounds):
+        begun = time.monotonic_ns()
+        while not board.stop[0] and (board.rounds[0] < done if in_turn else not shard.free()):
+            time.sleep(POLL_S)
+        row["wait_ns"][0] += time.monotonic_ns() - begun
+        if board.stop[0]:
+            break
+        if in_turn:
+            refresh()
+        collector.rollout(shard.reserve()[0], keep if in_turn else refresh)
+        shard.commit()
+        done += 1
+        row["rollouts"][0] = done
+        row["env_steps"][0] = done * settings.n_steps * settings.envs_per_actor
+    for env in envs:
+        env.close()

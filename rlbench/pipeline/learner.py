@@ -1,0 +1,201 @@
+"""Learners: rollouts in, optimizer steps out."""
+
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from rlbench.pipeline import algorithm, returns, staleness
+from rlbench.pipeline.actor import POLL_S
+from rlbench.pipeline.adam import AdamFlat
+from rlbench.pipeline.sync import FlatBuffer, all_reduce_gradients, broadcast_packed
+
+
+class Learner:
+    """Learns from rollouts with PPO or an actor-critic loss; ``version`` counts its optimizer steps.
+
+    ``policy``: ActorCritic; its parameters move into one flat buffer. ``publish(flat, version)`` is called every
+    ``weight_sync_every`` updates (None: never). ``row``: counters to keep (see Board), any mapping of one-element
+    sequences. With several learners a ``torch.distributed`` group must be initialised.
+    """
+
+    def __init__(self, policy, settings, row, publish=None):
+        self.policy, self.settings, self.row, self._publish = policy, settings, row, publish
+        self.buffer = FlatBuffer(policy.parameters())
+        self.optimizer = AdamFlat(self.buffer, lr=settings.learning_rate, eps=settings.adam_eps)
+        self.version = 0
+
+    def learn(self, records):
+        """Take the optimizer steps of one round over ``records``: a list of rollouts (rows of ``rollout_dtype``)."""
+        batch, versions = self._batch(records)
+        s = self.settings
+        size = len(versions)
+        for _ in range(s.n_epochs):
+            order = torch.randperm(size)
+            shuffled = [part[order].split(s.batch_size) for part in batch]
+            self._count(versions[order.numpy()].reshape(-1, s.batch_size))
+            for minibatch in zip(*shuffled):
+                self._step(*minibatch)
+        self.row["learned"][0] += size
+        self.row["updates"][0] = self.version
+
+    def fresh(self, record):
+        """Return whether any sample of a rollout is within the staleness threshold."""
+        limit = self.settings.staleness_threshold
+        return limit is None or self.version - int(record["version"].max()) <= limit
+
+    def _step(self, observations, actions, old_log_prob, advantages, targets, weights=None):
+        """One optimizer step on one minibatch."""
+        s, policy = self.settings, self.policy
+        outputs, values = policy(observations)
+        log_prob, log_p = policy.distribution.log_prob(outputs, actions, policy.log_std)
+        if s.algorithm == "ppo":
+            if s.normalize_advantage:
+                advantages = algorithm.normalised(advantages, weights)
+            loss = algorithm.ppo_loss(log_prob, old_log_prob, advantages, s.clip_range, weights)
+        else:
+            loss = algorithm.policy_gradient_loss(log_prob, advantages, weights)
+        loss = loss + s.vf_coef * algorithm.value_loss(values, targets, weights)
+        if s.ent_coef:
+            loss = loss - s.ent_coef * policy.distribution.entropy(log_p, policy.log_std)
+        gradient = self.buffer.gradient
+        gradient.zero_()
+        loss.backward()
+        if s.learners > 1:
+            all_reduce_gradients(gradient, self.version, s.gradient_sync_every)
+        norm = gradient.norm()
+        gradient.mul_((s.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+        self.optimizer.step()
+        self.version += 1
+        if self._publish is not None and self.version % s.weight_sync_every == 0:
+            if s.learners > 1:
+                broadcast_packed(self.buffer)
+            self._publish(self.buffer.flat, self.version)
+
+    def _batch(self, records):
+        """Return ``([observations, actions, log_prob, advantages, targets(, weights)], versions)``, rows first."""
+        parts = [self._prepare(record) for record in records]
+        batch = [torch.cat(column) for column in list(zip(*parts))[:-1]]
+        versions = np.concatenate([part[-1] for part in parts])
+        s = self.settings
+        if s.staleness_form != "none" or s.staleness_threshold is not None:
+            weight = staleness.weights(self.version - versions, s.staleness_form, s.staleness_threshold)
+            self.row["dropped"][0] += int((weight == 0).sum())
+            batch.append(torch.from_numpy(weight))
+        return batch, versions
+
+    @torch.no_grad()
+    def _prepare(self, record):
+        """Return one rollout's columns; rows are (step, environment) in order."""
+        s = self.settings
+        steps, n_envs = record["reward"].shape
+        everything = torch.from_numpy(record["observation"])
+        observations = everything[:-1].flatten(0, 1)
+        values = self.policy.critic(everything.flatten(0, 1)).view(steps + 1, n_envs).numpy()
+        cut = np.nonzero(record["truncated"])
+        end_values = None
+        if len(cut[0]):
+            end_values = np.zeros((steps, n_envs), np.float32)
+            end_values[cut] = self.policy.critic(torch.from_numpy(record["final"][cut])).squeeze(-1).numpy()
+        actions = torch.from_numpy(record["action"]).flatten(0, 1)
+        log_prob = torch.from_numpy(record["log_prob"]).flatten()
+        ends = record["terminated"] | record["truncated"]
+        common = (record["reward"], values[:-1], ends, values[-1])
+        if s.mode == "async" and s.correction == "vtrace":
+            outputs = self.policy.actor(observations)
+            now, _ = self.policy.distribution.log_prob(outputs, actions, self.policy.log_std)
+            targets, advantages = returns.vtrace(
+                *common,
+                record["log_prob"],
+                now.view(steps, n_envs).numpy(),
+                s.gamma,
+                trace_lambda=s.gae_lambda,
+                end_values=end_values,
+            )
+            if s.algorithm == "ppo":
+                # PPO's ratio corrects the advantage itself: the lambda-advantage, which on-policy is that of GAE.
+                advantages = targets - values[:-1]
+        else:
+            advantages, targets = returns.gae(*common, s.gamma, s.gae_lambda, end_values)
+        columns = [torch.from_numpy(np.ascontiguousarray(part)).flatten() for part in (advantages, targets)]
+        return observations, actions, log_prob, *columns, np.repeat(record["version"], n_envs)
+
+    def _count(self, versions):
+        """Add the lags of the minibatches (rows of ``versions``) that the next optimizer steps consume."""
+        lags = np.arange(self.version, self.version + len(versions))[:, None] - versions
+        self.row["consumed"][0] += lags.size
+        self.row["lag_sum"][0] += int(lags.sum())
+        self.row["lag_max"][0] = max(self.row["lag_max"][0], int(lags.max()))
+
+
+def run_learner(rank, policy, settings, buffer, publisher, board, store):
+    """Be learner ``rank``: drain the shards ``rank``, ``rank + learners``, ... until the board says stop.
+
+    ``store``: path of the file that the learners meet by, where there are several. Learner 0 publishes weights.
+    """
+    s, row = settings, board.learner(rank)
+    torch.manual_seed(s.seed + 1000 * rank)
+    if s.learners > 1:
+        dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=s.learners)
+    in_turn = s.mode == "workers"
+
+    def publish(flat, version):
+        if rank == 0:
+            publisher.publish(flat, version)
+
+    learner = Learner(policy, s, row, None if in_turn else publish)
+    shards = [buffer.shard(i) for i in range(rank, s.actors, s.learners)]
+    rounds = 0
+    while not (in_turn and rounds == s.rounds):
+        records = _take(shards, s.shards_per_learner, learner.fresh, board, row)
+        if _agreed(records is None, s.learners):
+            break
+        learner.learn(records)
+        rounds += 1
+        if in_turn:
+            if s.learners > 1:
+                broadcast_packed(learner.buffer)
+            publish(learner.buffer.flat, learner.version)
+            if rank == 0:
+                board.rounds[0] = rounds
+    publish(learner.buffer.flat, learner.version)
+    if s.learners > 1:
+        dist.destroy_process_group()
+
+
+def _take(shards, wanted, fresh, board, row):
+    """Wait for ``wanted`` rollouts, oldest first within a shard, and return copies; None once the board says stop.
+
+    Their slots are free at once, so that actors go on while the learner learns. Rollouts that are not ``fresh`` are
+    dropped.
+    """
+    records = []
+    while not board.stop[0]:
+        before = len(records)
+        for shard in shards:
+            found = shard.get(1)
+            if not len(found):
+                continue
+            record = found.copy()[0]
+            shard.release()
+            if fresh(record):
+                records.append(record)
+            else:
+                row["dropped"][0] += record["reward"].size
+            if len(records) == wanted:
+                return records
+        if len(records) == before:
+            begun = time.monotonic_ns()
+            time.sleep(POLL_S)
+            row["wait_ns"][0] += time.monotonic_ns() - begun
+    return None
+
+
+def _agreed(mine, learners):
+    """Return whether any learner wants to end: all must leave the loop in the same round."""
+    if learners == 1:
+        return mine
+    flag = torch.tensor([float(mine)])
+    dist.all_reduce(flag, dist.ReduceOp.MAX)
+    return bool(flag.item())

@@ -1,0 +1,154 @@
+"""The trainer: starts actors and learners, watches them, ends them, and says what became of the run."""
+
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from rlbench.pipeline.actor import Collector, rollout_dtype, run_actor
+from rlbench.pipeline.board import FIELDS, Board
+from rlbench.pipeline.buffer import ShardedBuffer
+from rlbench.pipeline.learner import Learner, run_learner
+from rlbench.pipeline.policy import ActorCritic
+from rlbench.pipeline.processes import Crew, PipelineError
+from rlbench.pipeline.sync import FlatBuffer, WeightPublisher
+
+_LOOK_S = 0.01
+_STOP_S = 60.0
+
+
+@dataclass
+class Result:
+    """What a run made: the trained ``policy`` and its own account of the run.
+
+    Lags are in optimizer steps, over all consumptions of samples; ``dropped`` are samples that were never learned
+    from because they were too stale or overwritten. ``actor_wait`` is the share of the actors' time that they waited
+    for the learner or for room. ``deaths`` are sentences about processes that died while the rest went on.
+    """
+
+    policy: ActorCritic
+    env_steps: int
+    updates: int
+    seconds: float
+    lag_mean: float
+    lag_max: int
+    dropped: int
+    actor_wait: float
+    deaths: list = field(default_factory=list)
+
+
+def train(make_env, observation_dim, distribution, settings, should_stop=lambda: False, note=None):
+    """Train an ActorCritic on environments ``make_env(0)`` .. ``make_env(n_envs - 1)`` and return a Result.
+
+    Environments follow Gymnasium's API and give float32 vectors (``observation_dim``); ``distribution`` is that of
+    their actions. ``should_stop()`` is asked now and then and may end the run before its budget. ``note(crew)`` is
+    called once all processes run (see Crew). With start_method "spawn", ``make_env`` must be picklable.
+
+    A dead actor is named on standard error and the rest goes on, as long as actors and learner do not take turns and
+    every learner has one left. Raises PipelineError when they do, or when a learner died; none is left running.
+    """
+    torch.manual_seed(settings.seed)
+    policy = ActorCritic(observation_dim, distribution, settings.net_arch, settings.activation)
+    if settings.mode == "sync":
+        return _in_process(make_env, observation_dim, policy, settings, should_stop)
+    dtype = rollout_dtype(settings.n_steps, settings.envs_per_actor, observation_dim, distribution)
+    buffer = ShardedBuffer(settings.actors, settings.depth, dtype, settings.overwrite)
+    weights = FlatBuffer(policy.parameters(), attach=False)
+    publisher = WeightPublisher(weights.flat.numel())
+    publisher.publish(weights.pack(), 0)
+    board = Board(settings.actors, settings.learners)
+    crew = Crew(board, settings.start_method)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for i in range(settings.actors):
+                crew.start("actor %d" % i, run_actor, i, make_env, policy, settings, buffer, publisher, board)
+            for i in range(settings.learners):
+                store = folder + "/store"
+                crew.start("learner %d" % i, run_learner, i, policy, settings, buffer, publisher, board, store)
+            if note is not None:
+                note(crew)
+            deaths = _watch(crew, board, settings, should_stop)
+        except BaseException:
+            crew.kill()
+            raise
+        crew.end()
+    publisher_version = publisher.version
+    weights.unpack(torch.from_numpy(publisher.halves[publisher.sequence[0] & 1]))
+    overwritten = sum(buffer.shard(i).dropped for i in range(settings.actors))
+    samples = settings.n_steps * settings.envs_per_actor
+    return _result(policy, board, settings, begun, publisher_version, overwritten * samples, deaths)
+
+
+def _watch(crew, board, settings, should_stop):
+    """Look after the processes until the learners are done; return what is to be said about those that died."""
+    deaths, stopped_at = [], None
+    while crew.running("learner"):
+        for name, sentence in crew.wait(_LOOK_S):
+            if name.startswith("learner"):
+                raise PipelineError(sentence + ": the run ends, its weights are lost")
+            if settings.mode == "workers":
+                raise PipelineError(sentence + ": the rollout it owed will never be complete")
+            left = crew.running("actor")
+            orphans = [
+                rank
+                for rank in range(settings.learners)
+                if not any(int(each.split()[1]) % settings.learners == rank for each in left)
+            ]
+            if orphans:
+                raise PipelineError(sentence + ": it was the last actor of learner %d" % orphans[0])
+            deaths.append(sentence)
+            print("%s: %d actors go on" % (sentence, len(left)), file=sys.stderr, flush=True)
+        steps = sum(board.actor(i)["env_steps"][0] for i in range(settings.actors))
+        spent = settings.mode == "async" and steps >= settings.env_steps
+        if stopped_at is None and (spent or should_stop()):
+            board.stop[0] = 1
+            stopped_at = time.monotonic()
+        if stopped_at is not None and time.monotonic() - stopped_at > _STOP_S:
+            raise PipelineError("%s did not stop within %d s" % (crew.running("learner")[0], _STOP_S))
+    dead = crew.wait(0)
+    for name, sentence in dead:
+        if name.startswith("learner"):
+            raise PipelineError(sentence + ": the run ends, its weights are lost")
+    board.stop[0] = 1
+    return deaths
+
+
+def _in_process(make_env, observation_dim, policy, settings, should_stop):
+    """Actor and learner in turn, in this process, with one set of weights."""
+    s = settings
+    board = Board(1, 1)
+    envs = [make_env(i) for i in range(s.n_envs)]
+    learner = Learner(policy, s, board.learner(0))
+    collector = Collector(envs, policy, [s.seed, 0], [1000 * s.seed + i for i in range(s.n_envs)])
+    record = np.zeros(1, rollout_dtype(s.n_steps, s.n_envs, observation_dim, policy.distribution))[0]
+    begun = time.monotonic()
+    for done in range(1, s.rounds + 1):
+        collector.rollout(record, lambda: learner.version)
+        learner.learn([record])
+        board.actor(0)["env_steps"][0] = done * s.n_steps * s.n_envs
+        if should_stop():
+            break
+    for env in envs:
+        env.close()
+    return _result(policy, board, s, begun, learner.version, 0, [])
+
+
+def _result(policy, board, settings, begun, updates, overwritten, deaths):
+    seconds = time.monotonic() - begun
+    totals = {name: board.total(name) for name in FIELDS}
+    waited = sum(board.actor(i)["wait_ns"][0] for i in range(settings.actors)) / 1e9
+    return Result(
+        policy=policy,
+        env_steps=totals["env_steps"],
+        updates=updates,
+        seconds=seconds,
+        lag_mean=totals["lag_sum"] / max(1, totals["consumed"]),
+        lag_max=max(board.learner(i)["lag_max"][0] for i in range(settings.learners)),
+        dropped=totals["dropped"] + overwritten,
+        actor_wait=waited / (seconds * settings.actors),
+        deaths=deaths,
+    )
