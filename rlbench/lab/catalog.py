@@ -51,7 +51,7 @@ def find_experiments(name: str, known: dict[str, Experiment]) -> list[Experiment
 
 def _read(path: Path) -> Experiment:
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    found = {}
+    found: dict[str, Any] = {}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id in LITERALS:

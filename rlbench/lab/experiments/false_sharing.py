@@ -1,8 +1,8 @@
 """Counters that share a cache line
 
 Two processes, each on a core of its own, count in shared memory; the distance between their counters is what varies.
-"one counter": ``numpy.add.at`` adds 1 to the same element again and again, one read-modify-write after another; a core's
-store buffer can hide the sharing. "many counters": a native loop adds 1 to 4096 counters that lie 256 bytes apart, so
+"one counter": ``numpy.add.at`` adds 1 to one element again and again, a read-modify-write after another; a core's store
+buffer can hide the sharing. "many counters": a native loop adds 1 to 4096 counters that lie 256 bytes apart, so
 that every one has to be fetched back from the other core when lines are shared. "put loop": each count follows the copy
 of a record by Python, as a buffer's counter does. Counts are per CPU second.
 Source: a practitioners' guide to asynchronous RL.

@@ -1,0 +1,85 @@
+"""A group of ``torch.distributed`` ranks for one measurement: forked, joined by a file, counted on the wire."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import socket
+import struct
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# struct tcp_info of Linux (include/uapi/linux/tcp.h): tcpi_bytes_sent, a 64-bit counter of payload bytes.
+_BYTES_SENT = 200
+
+
+def run_world(size: int, work: Callable[..., Any], arguments: tuple[Any, ...], backend: str = "gloo") -> Any:
+    """Run ``work(rank, size, *arguments)`` in ``size`` processes that form a process group; return rank 0's result.
+
+    Raises RuntimeError with the traceback of the first rank that failed.
+    """
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            context.Process(target=_rank, args=(rank, size, folder, backend, work, arguments)) for rank in range(size)
+        ]
+        for each in ranks:
+            each.start()
+        # A rank that fails leaves the others waiting for it.
+        while any(each.is_alive() for each in ranks) and not any(each.exitcode for each in ranks):
+            for each in ranks:
+                each.join(0.05)
+        for each in ranks:
+            if each.is_alive():
+                each.terminate()
+            each.join()
+        for rank in range(size):
+            path = Path(folder) / f"{rank}.error"
+            if path.is_file():
+                raise RuntimeError(f"rank {rank} of {size} failed:\n{path.read_text()}")
+        if any(each.exitcode for each in ranks):
+            raise RuntimeError(f"ranks ended with exit codes {[each.exitcode for each in ranks]}")
+        return pickle.loads((Path(folder) / "result").read_bytes())
+
+
+def bytes_sent() -> int | None:
+    """Return the payload bytes that this process has sent over all of its TCP connections, or None if not counted."""
+    total, counted = 0, False
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):
+                continue
+            duplicate = socket.socket(fileno=os.dup(int(entry)))
+        except OSError:
+            # Listing opens a descriptor of its own, which is gone by now.
+            continue
+        with duplicate:
+            if duplicate.family in (socket.AF_INET, socket.AF_INET6) and duplicate.type == socket.SOCK_STREAM:
+                info = duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                if len(info) >= _BYTES_SENT + 8:
+                    total, counted = total + struct.unpack_from("<Q", info, _BYTES_SENT)[0], True
+    return total if counted else None
+
+
+def _rank(
+    rank: int, size: int, folder: str, backend: str, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    import torch
+    import torch.distributed as dist
+
+    try:
+        torch.set_num_threads(1)
+        # The ranks are on one machine: no name of the machine has to resolve.
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group(backend, init_method=f"file://{folder}/group", rank=rank, world_size=size)
+        result = work(rank, size, *arguments)
+        if rank == 0:
+            (Path(folder) / "result").write_bytes(pickle.dumps(result))
+        dist.destroy_process_group()
+    except BaseException:
+        (Path(folder) / f"{rank}.error").write_text(traceback.format_exc())
+        raise
