@@ -35,4 +35,6 @@ class Adapter:
         probe.report("updates", done.updates, "version of the last published weights")
         probe.report("lag_mean", done.lag_mean, "every consumption of the run")
         probe.report("lag_max", done.lag_max, "every consumption of the run")
+        share = done.dropped / done.env_steps
+        probe.report("never_learned", share, "too stale or overwritten; what was under way at the end left out")
         return done.policy.greedy

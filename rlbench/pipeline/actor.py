@@ -4,11 +4,47 @@ import time
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn import functional
 
 from rlbench.pipeline.sync import FlatBuffer, WeightReader
 
-# An actor or learner that has nothing to do looks again after this long.
-POLL_S = 0.0002
+# An actor or learner that has nothing to do looks again after this long, then after ever longer.
+_POLL_S, _LONGEST_POLL_S = 0.0001, 0.002
+
+
+def wait_until(ready):
+    """Wait until ``ready()`` is true and return for how long, ns; looking seldom once it takes long."""
+    begun, pause = time.monotonic_ns(), _POLL_S
+    while not ready():
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_POLL_S)
+    return time.monotonic_ns() - begun
+
+
+def without_modules(network):
+    """Return a function that computes what the nn.Sequential ``network`` does, with less Python around each layer.
+
+    The first layer is called as a module, so that whoever hooks it still sees what the network is fed with. Holds the
+    parameters, not their values: they may change in place.
+    """
+    first, *others = network
+    steps = [_plain(layer) for layer in others]
+
+    def forward(x):
+        x = first(x)
+        for step in steps:
+            x = step(x)
+        return x
+
+    return forward
+
+
+def _plain(layer):
+    if type(layer) is nn.Linear:
+        weight, bias = layer.weight, layer.bias
+        return lambda x: functional.linear(x, weight, bias)
+    return {nn.Tanh: torch.tanh, nn.ReLU: torch.relu}.get(type(layer), layer)
 
 
 def rollout_dtype(n_steps, n_envs, observation_dim, distribution):
@@ -41,6 +77,7 @@ class Collector:
 
     def __init__(self, envs, policy, seed, env_seeds):
         self.envs, self.policy = envs, policy
+        self._actor = without_modules(policy.actor)
         self._rng = np.random.default_rng(seed)
         self._last = np.stack([env.reset(seed=s)[0] for env, s in zip(envs, env_seeds)])
 
@@ -49,7 +86,7 @@ class Collector:
 
         ``refresh()`` is called before every step and returns the version of the weights that act.
         """
-        distribution, actor = self.policy.distribution, self.policy.actor
+        distribution, actor = self.policy.distribution, self._actor
         observation, action, reward = record["observation"], record["action"], record["reward"]
         terminated, truncated, version = record["terminated"], record["truncated"], record["version"]
         steps, n_envs = reward.shape
@@ -110,12 +147,12 @@ def run_actor(index, make_env, policy, settings, buffer, publisher, board):
     def keep():
         return version
 
+    def may_go():
+        return board.rounds[0] >= done if in_turn else shard.free()
+
     done = 0
     while not board.stop[0] and not (in_turn and done == settings.rounds):
-        begun = time.monotonic_ns()
-        while not board.stop[0] and (board.rounds[0] < done if in_turn else not shard.free()):
-            time.sleep(POLL_S)
-        row["wait_ns"][0] += time.monotonic_ns() - begun
+        row["wait_ns"][0] += wait_until(lambda: board.stop[0] or may_go())
         if board.stop[0]:
             break
         if in_turn:

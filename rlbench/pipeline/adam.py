@@ -30,6 +30,15 @@ class AdamFlat(Optimizer):
         self._moments = [torch.zeros_like(buffer.flat)], [torch.zeros_like(buffer.flat)]
         self._steps = [torch.zeros((), dtype=torch.float32, device=buffer.flat.device)]
 
+    def add_param_group(self, param_group):
+        """Take the buffer's parameters as the only group.
+
+        The inherited method imports torch's compiler first: seconds in every process that makes an optimizer.
+        """
+        if self.param_groups:
+            raise ValueError("AdamFlat has one group: the parameters of its buffer")
+        self.param_groups.append({**self.defaults, "params": list(param_group["params"])})
+
     @torch.no_grad()
     def step(self, closure=None):
         """Take one step along the buffer's gradient; ``closure`` is called first, as torch's optimizers do."""

@@ -2,7 +2,18 @@
 
 from rlbench.pipeline.shared import LINE, SharedBlock, counter
 
-FIELDS = ("env_steps", "rollouts", "wait_ns", "updates", "consumed", "learned", "dropped", "lag_sum", "lag_max")
+FIELDS = (
+    "env_steps",
+    "rollouts",
+    "wait_ns",
+    "updates",
+    "consumed",
+    "learned",
+    "dropped",
+    "lag_sum",
+    "lag_max",
+    "checksum",
+)
 _MESSAGE = 512
 _ROW = LINE + _MESSAGE
 
@@ -11,7 +22,8 @@ class Board:
     """Rows of counters for ``actors`` and ``learners``; ``stop`` and ``rounds`` are for all to read.
 
     ``stop[0]`` is set by the trainer and means: end now. ``rounds[0]`` counts the rounds that learner 0 has finished.
-    Every other counter is ``board.actor(i)[field][0]`` or ``board.learner(i)[field][0]``, ``field`` one of FIELDS.
+    Every other counter is ``board.actor(i)[field][0]`` or ``board.learner(i)[field][0]``, ``field`` one of FIELDS;
+    ``checksum`` is that of a learner's final weights.
 
     >>> board = Board(actors=2, learners=1)
     >>> board.actor(1)["env_steps"][0] = 40

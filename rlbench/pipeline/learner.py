@@ -1,14 +1,16 @@
 """Learners: rollouts in, optimizer steps out."""
 
 import time
+import zlib
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from rlbench.pipeline import algorithm, returns, staleness
-from rlbench.pipeline.actor import POLL_S
+from rlbench.pipeline.actor import wait_until
 from rlbench.pipeline.adam import AdamFlat
+from rlbench.pipeline.replay import AdaptiveDepth
 from rlbench.pipeline.sync import FlatBuffer, all_reduce_gradients, broadcast_packed
 
 
@@ -17,14 +19,16 @@ class Learner:
 
     ``policy``: ActorCritic; its parameters move into one flat buffer. ``publish(flat, version)`` is called every
     ``weight_sync_every`` updates (None: never). ``row``: counters to keep (see Board), any mapping of one-element
-    sequences. With several learners a ``torch.distributed`` group must be initialised.
+    sequences. With several learners a ``torch.distributed`` group must be initialised, and ``rank`` seeds the order of
+    the minibatches.
     """
 
-    def __init__(self, policy, settings, row, publish=None):
+    def __init__(self, policy, settings, row, publish=None, rank=0):
         self.policy, self.settings, self.row, self._publish = policy, settings, row, publish
         self.buffer = FlatBuffer(policy.parameters())
         self.optimizer = AdamFlat(self.buffer, lr=settings.learning_rate, eps=settings.adam_eps)
         self.version = 0
+        self._order = torch.Generator().manual_seed(settings.seed + 1000 * rank)
 
     def learn(self, records):
         """Take the optimizer steps of one round over ``records``: a list of rollouts (rows of ``rollout_dtype``)."""
@@ -32,12 +36,12 @@ class Learner:
         s = self.settings
         size = len(versions)
         for _ in range(s.n_epochs):
-            order = torch.randperm(size)
+            order = torch.randperm(size, generator=self._order)
             shuffled = [part[order].split(s.batch_size) for part in batch]
             self._count(versions[order.numpy()].reshape(-1, s.batch_size))
             for minibatch in zip(*shuffled):
                 self._step(*minibatch)
-        self.row["learned"][0] += size
+        self.row["learned"][0] += size if len(batch) < 6 else int((batch[5] > 0).sum())
         self.row["updates"][0] = self.version
 
     def fresh(self, record):
@@ -64,7 +68,7 @@ class Learner:
         loss.backward()
         if s.learners > 1:
             all_reduce_gradients(gradient, self.version, s.gradient_sync_every)
-        norm = gradient.norm()
+        norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((s.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
         self.optimizer.step()
         self.version += 1
@@ -135,7 +139,6 @@ def run_learner(rank, policy, settings, buffer, publisher, board, store):
     ``store``: path of the file that the learners meet by, where there are several. Learner 0 publishes weights.
     """
     s, row = settings, board.learner(rank)
-    torch.manual_seed(s.seed + 1000 * rank)
     if s.learners > 1:
         dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=s.learners)
     in_turn = s.mode == "workers"
@@ -144,13 +147,15 @@ def run_learner(rank, policy, settings, buffer, publisher, board, store):
         if rank == 0:
             publisher.publish(flat, version)
 
-    learner = Learner(policy, s, row, None if in_turn else publish)
+    learner = Learner(policy, s, row, None if in_turn else publish, rank)
     shards = [buffer.shard(i) for i in range(rank, s.actors, s.learners)]
+    adapt = _depth_control(s, shards, [board.actor(i) for i in range(rank, s.actors, s.learners)])
     rounds = 0
     while not (in_turn and rounds == s.rounds):
         records = _take(shards, s.shards_per_learner, learner.fresh, board, row)
         if _agreed(records is None, s.learners):
             break
+        adapt(records, learner.version)
         learner.learn(records)
         rounds += 1
         if in_turn:
@@ -159,9 +164,11 @@ def run_learner(rank, policy, settings, buffer, publisher, board, store):
             publish(learner.buffer.flat, learner.version)
             if rank == 0:
                 board.rounds[0] = rounds
-    publish(learner.buffer.flat, learner.version)
     if s.learners > 1:
+        broadcast_packed(learner.buffer)
         dist.destroy_process_group()
+    publish(learner.buffer.flat, learner.version)
+    row["checksum"][0] = zlib.crc32(learner.buffer.flat.numpy())
 
 
 def _take(shards, wanted, fresh, board, row):
@@ -172,7 +179,6 @@ def _take(shards, wanted, fresh, board, row):
     """
     records = []
     while not board.stop[0]:
-        before = len(records)
         for shard in shards:
             found = shard.get(1)
             if not len(found):
@@ -185,11 +191,30 @@ def _take(shards, wanted, fresh, board, row):
                 row["dropped"][0] += record["reward"].size
             if len(records) == wanted:
                 return records
-        if len(records) == before:
-            begun = time.monotonic_ns()
-            time.sleep(POLL_S)
-            row["wait_ns"][0] += time.monotonic_ns() - begun
+        row["wait_ns"][0] += wait_until(lambda: board.stop[0] or any(len(shard) for shard in shards))
     return None
+
+
+def _depth_control(settings, shards, actors):
+    """Return ``adapt(records, version)``, which sets how many rollouts may wait in ``shards`` from now on."""
+    if settings.oldest is None or settings.mode != "async":
+        return lambda records, version: None
+    depth = AdaptiveDepth(settings.depth, settings.oldest)
+    begun, waited = time.monotonic_ns(), 0
+
+    def adapt(records, version):
+        nonlocal begun, waited
+        now, total = time.monotonic_ns(), sum(row["wait_ns"][0] for row in actors)
+        share = (total - waited) / max(1, (now - begun) * len(actors))
+        age = version - np.mean([record["version"].mean() for record in records])
+        depth.update(share, age)
+        for shard in shards:
+            shard.limit = depth.depth
+        begun, waited = now, total
+
+    for shard in shards:
+        shard.limit = depth.depth
+    return adapt
 
 
 def _agreed(mine, learners):

@@ -5,6 +5,7 @@ gradients. Noise is drawn for a whole rollout at once: a generator call per step
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -139,7 +140,7 @@ class ActorCritic(nn.Module):
 
 def _mlp(widths, kind, head_gain):
     layers = []
-    for number, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+    for number, (inputs, outputs) in enumerate(pairwise(widths)):
         head = number == len(widths) - 2
         linear = nn.Linear(inputs, outputs)
         nn.init.orthogonal_(linear.weight, head_gain if head else math.sqrt(2))

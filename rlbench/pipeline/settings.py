@@ -13,6 +13,8 @@ class Settings:
                     actor processes that never wait for it, but for room in their ring.
     actors, learners  processes; ``n_envs`` is a multiple of the first, that of the second
     depth           rollouts that may wait per actor
+    oldest          asynchronous: the depth follows actors' waiting and samples' mean staleness on arrival, which is
+                    kept below this (None: the depth is fixed), see ``rlbench.pipeline.replay.AdaptiveDepth``
     overwrite       a full ring overwrites its oldest rollout instead of making its actor wait
     weight_sync_every    asynchronous: updates between two publications of the weights (and broadcasts between learners)
     gradient_sync_every  updates between two all-reduces of the learners' gradients
@@ -42,6 +44,7 @@ class Settings:
     net_arch: list = field(default_factory=lambda: [64, 64])
     activation: str = "tanh"
     depth: int = 1
+    oldest: int | None = None
     overwrite: bool = False
     weight_sync_every: int = 10
     gradient_sync_every: int = 1
@@ -70,7 +73,8 @@ class Settings:
             self.n_epochs, self.batch_size = 1, self.round_samples
         if self.round_samples % self.batch_size:
             raise ValueError(
-                "batch_size %d does not divide a learner's %d samples of a round" % (self.batch_size, self.round_samples)
+                "batch_size %d does not divide a learner's %d samples of a round"
+                % (self.batch_size, self.round_samples)
             )
 
     @property

@@ -24,8 +24,9 @@ _STOP_S = 60.0
 class Result:
     """What a run made: the trained ``policy`` and its own account of the run.
 
-    Lags are in optimizer steps, over all consumptions of samples; ``dropped`` are samples that were never learned
-    from because they were too stale or overwritten. ``actor_wait`` is the share of the actors' time that they waited
+    Lags are in optimizer steps, over all consumptions of samples. ``learned`` are samples that were learned from,
+    ``dropped`` those that were not, because they were too stale or overwritten; the rest of ``env_steps`` was under way
+    when the run ended. ``actor_wait`` is the share of the actors' time that they waited
     for the learner or for room. ``deaths`` are sentences about processes that died while the rest went on.
     """
 
@@ -35,6 +36,7 @@ class Result:
     seconds: float
     lag_mean: float
     lag_max: int
+    learned: int
     dropped: int
     actor_wait: float
     deaths: list = field(default_factory=list)
@@ -76,9 +78,15 @@ def train(make_env, observation_dim, distribution, settings, should_stop=lambda:
             crew.kill()
             raise
         crew.end()
+    if len({board.learner(i)["checksum"][0] for i in range(settings.learners)}) > 1:
+        raise PipelineError("the learners ended with different weights: the last broadcast did not reach all of them")
     publisher_version = publisher.version
     weights.unpack(torch.from_numpy(publisher.halves[publisher.sequence[0] & 1]))
-    overwritten = sum(buffer.shard(i).dropped for i in range(settings.actors))
+    shards = [buffer.shard(i) for i in range(settings.actors)]
+    for shard in shards:
+        # Nobody reads any more: looking once counts what was overwritten since.
+        shard.get(0)
+    overwritten = sum(shard.dropped for shard in shards)
     samples = settings.n_steps * settings.envs_per_actor
     return _result(policy, board, settings, begun, publisher_version, overwritten * samples, deaths)
 
@@ -148,6 +156,7 @@ def _result(policy, board, settings, begun, updates, overwritten, deaths):
         seconds=seconds,
         lag_mean=totals["lag_sum"] / max(1, totals["consumed"]),
         lag_max=max(board.learner(i)["lag_max"][0] for i in range(settings.learners)),
+        learned=totals["learned"],
         dropped=totals["dropped"] + overwritten,
         actor_wait=waited / (seconds * settings.actors),
         deaths=deaths,
