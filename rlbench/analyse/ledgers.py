@@ -140,23 +140,18 @@ def _passes(folder: Path, samples: Samples, base: dict[int, tuple[int, int]]) ->
         part = np.array(read_rows(path, PASS))
         if not header or not len(part):
             continue
-        width = stamp.ID_BYTES[header["layout"]]
-        end = int(part["ids_offset"][-1]) + int(part["rows"][-1]) * width
-        raw = np.fromfile(path.with_suffix(".ids"), np.uint8, end - HEADER, offset=HEADER)
-        ids.append(_sample_of(samples, *stamp.decode(header["layout"], raw.reshape(-1, width))))
+        ids.append(_sample_of(samples, *_decoded(path.with_suffix(".ids"), part, header["layout"], header["dim"])))
         offset = base.get(header["pid"], (0, 0))[0]
-        # The type has 16 bits in the file and must hold the modules of all processes here.
-        wide = part.astype([*PASS.descr[:3], ("module", "<i8"), *PASS.descr[4:]])
-        wide["module"] += offset
-        rows.append(wide)
-        pids.append(np.full(len(wide), header["pid"]))
+        part["module"] += offset
+        rows.append(part)
+        pids.append(np.full(len(part), header["pid"]))
     if not rows:
         none = np.empty(0, np.int64)
         return Passes(none, none, none, none, np.empty(0, "V16"), none, none, none)
     joined, sample, pid = np.concatenate(rows), np.concatenate(ids), np.concatenate(pids)
-    first = np.cumsum(joined["rows"]) - joined["rows"]
     order = np.argsort(joined["time_ns"], kind="stable")
-    counts = joined["rows"].astype(np.int64)
+    counts = (joined["bytes"] // joined["row_bytes"]).astype(np.int64)
+    first = np.cumsum(counts) - counts
     if not np.array_equal(order, np.arange(len(order))):
         sample = sample[ranges(first[order], counts[order])]
         joined, counts, pid = joined[order], counts[order], pid[order]
@@ -175,6 +170,24 @@ def _passes(folder: Path, samples: Samples, base: dict[int, tuple[int, int]]) ->
         first.astype(np.int64),
         sample,
     )
+
+
+def _decoded(path: Path, passes: Array, layout: str, dim: int) -> tuple[Array, Array]:
+    """Environment and number named by each row of ``passes``, whose observations are in the file at ``path``."""
+    end = int(passes["ids_offset"][-1]) + int(passes["bytes"][-1])
+    raw = np.fromfile(path, np.uint8, end - HEADER, offset=HEADER)
+    counts = passes["bytes"] // passes["row_bytes"]
+    first = np.cumsum(counts) - counts
+    env, number = np.empty((2, int(counts.sum())), np.int64)
+    for width in np.unique(passes["row_bytes"]):
+        some = passes["row_bytes"] == width
+        rows = raw if some.all() else raw[ranges(passes["ids_offset"][some] - HEADER, passes["bytes"][some])]
+        rows = rows.reshape(-1, width)
+        if width != stamp.ID_BYTES[layout]:
+            rows = stamp.extract(layout, dim, rows.view(np.float32))
+        where = ranges(first[some], counts[some])
+        env[where], number[where] = stamp.decode(layout, rows)
+    return env, number
 
 
 def _sample_of(samples: Samples, env: Array, number: Array) -> Array:

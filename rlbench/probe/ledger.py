@@ -19,14 +19,16 @@ _CHUNK = 1 << 20
 ENV = np.dtype([("ready_ns", "<i8"), ("action_ns", "<i8"), ("reward", "<f8"), ("flags", "<i8")])
 TERMINATED, TRUNCATED = 1, 2
 
-# One batch of observations fed to a network; its raw stamp bytes lie at ids_offset of the .ids file beside it.
+# One batch of observations fed to a network; ``bytes`` of it lie at ids_offset of the .ids file beside it, row_bytes
+# for each observation: its raw stamp, or the whole float32 row where that is short.
 PASS = np.dtype(
     [
         ("time_ns", "<i8"),
         ("ids_offset", "<i8"),
-        ("rows", "<i4"),
-        ("module", "<i2"),
-        ("flags", "<i2"),
+        ("bytes", "<i4"),
+        ("row_bytes", "<i4"),
+        ("module", "<i4"),
+        ("flags", "<i4"),
         ("weights", "V16"),
     ]
 )
@@ -60,15 +62,24 @@ class Ledger:
         self.map = mmap.mmap(self._file, _CHUNK)
         self.map[: len(text)] = text
         self.at = HEADER
-        self.limit = _CHUNK
+        self.limit = 0
+        self._touch(_CHUNK)
 
     def grow(self, needed):
         """Make room for ``needed`` more bytes after ``at``; raises OSError when the disk is full."""
-        while self.at + needed > self.limit:
-            chunk = max(_CHUNK, self.limit // 4 // _CHUNK * _CHUNK)
-            os.posix_fallocate(self._file, self.limit, chunk)
-            self.limit += chunk
-        self.map.resize(self.limit)
+        limit = self.limit
+        while self.at + needed > limit:
+            chunk = max(_CHUNK, limit // 4 // _CHUNK * _CHUNK)
+            os.posix_fallocate(self._file, limit, chunk)
+            limit += chunk
+        self.map.resize(limit)
+        self._touch(limit)
+
+    def _touch(self, limit):
+        """Map the pages up to ``limit`` now: a page that is first written to in the library's loop costs it much more."""
+        pages = np.frombuffer(self.map, np.uint8)[self.limit : limit : mmap.PAGESIZE]
+        pages |= 0
+        self.limit = limit
 
 
 def read_header(path):

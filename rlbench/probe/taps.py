@@ -4,22 +4,23 @@ What a row means is decided on the host after the trial; here is only what must 
 without hooks call ``acted``, ``learned`` and ``updated`` themselves; the PyTorch tap calls ``fed`` and ``updated``.
 """
 
-import collections
 import itertools
 import json
 import os
 import struct
-import threading
+from threading import get_ident
 
 import numpy as np
 
 from rlbench.probe import clock, stamp
 from rlbench.probe.ledger import ACTING, LEARNING, PASS, UPDATE, Ledger
 
-_PASS = struct.Struct("<qqihh16s").pack_into
+_PASS = struct.Struct("<qqiiii16s").pack_into
 _UPDATE = struct.Struct("<qiid16s").pack_into
+_PASS_BYTES, _UPDATE_BYTES = PASS.itemsize, UPDATE.itemsize
+# A float row no longer than this is noted as it is: taking its stamp out costs more than writing it whole.
+SHORT = 48
 _PROCESS = itertools.count()
-_Ledgers = collections.namedtuple("_Ledgers", "ids passes updates")
 
 
 class Taps:
@@ -45,18 +46,28 @@ class Taps:
         """
         if self.paused:
             return
-        raw = stamp.extract(self.layout, self.dim, batch)
-        rows, ids, ledger = len(raw), *self._writers()
-        data = raw.tobytes()
-        size = len(data)
-        if ids.at + size > ids.limit:
+        row_bytes = batch.shape[-1] * 4
+        if self.layout == "pixel" or row_bytes > SHORT:
+            batch, row_bytes = stamp.extract(self.layout, self.dim, batch), stamp.ID_BYTES[self.layout]
+        self.noted(np.ascontiguousarray(batch), row_bytes, module, flags, weights)
+
+    def noted(self, data, row_bytes, module, flags, weights):
+        """Write a PASS row whose observations are the array ``data``, ``row_bytes`` each.
+
+        Raises ValueError, and writes nothing, when it is not contiguous.
+        """
+        ids, passes, _ = self._sets.get(get_ident()) or self._open()
+        size = data.nbytes
+        start = ids.at
+        if start + size > ids.limit:
             ids.grow(size)
-        if ledger.at + PASS.itemsize > ledger.limit:
-            ledger.grow(PASS.itemsize)
-        ids.map[ids.at : ids.at + size] = data
-        _PASS(ledger.map, ledger.at, clock.now_ns(), ids.at, rows, module, flags, weights)
-        ids.at += size
-        ledger.at += PASS.itemsize
+        at = passes.at
+        if at + _PASS_BYTES > passes.limit:
+            passes.grow(_PASS_BYTES)
+        ids.map[start : start + size] = data
+        ids.at = start + size
+        passes.at = at + _PASS_BYTES
+        _PASS(passes.map, at, clock.now_ns(), start, size, row_bytes, module, flags, weights)
 
     def acted(self, observations, weights, module=0):
         """Note an acting pass: ``observations`` (any array of stamped rows) and the parameter that acts."""
@@ -91,18 +102,19 @@ class Taps:
         """Note one optimizer step and the 16-byte fingerprint of ``module``'s weights after it."""
         if self.paused:
             return
-        ledger = self._update_writer()
-        if ledger.at + UPDATE.itemsize > ledger.limit:
-            ledger.grow(UPDATE.itemsize)
-        _UPDATE(ledger.map, ledger.at, clock.now_ns(), optimizer, module, learning_rate, weights)
-        ledger.at += UPDATE.itemsize
+        _, _, updates = self._sets.get(get_ident()) or self._open()
+        at = updates.at
+        if at + _UPDATE_BYTES > updates.limit:
+            updates.grow(_UPDATE_BYTES)
+        updates.at = at + _UPDATE_BYTES
+        _UPDATE(updates.map, at, clock.now_ns(), optimizer, module, learning_rate, weights)
 
     def describe(self):
         """Write (again) what modules and optimizers this process has."""
         path = os.path.join(self.folder, "taps-%d.json" % os.getpid())
         content = {"modules": self.modules, "optimizers": self.optimizers, **self.facts}
         # Threads begin at the same time, and each describes.
-        temporary = "%s.%d.tmp" % (path, threading.get_ident())
+        temporary = "%s.%d.tmp" % (path, get_ident())
         with open(temporary, "w") as file:
             json.dump(content, file)
         os.replace(temporary, path)
@@ -113,31 +125,18 @@ class Taps:
             self.describe()
         return module
 
-    def _writers(self):
-        mine = self._mine()
-        return mine.ids, mine.passes
-
-    def _update_writer(self):
-        return self._mine().updates
-
-    def _mine(self):
-        """Return this thread's ledgers; a fork gets others, since two processes never share a ledger."""
-        thread = threading.get_ident()
-        mine = self._sets.get(thread)
-        if mine is None:
-            mine = self._sets[thread] = self._open()
-        return mine
-
     def _open(self):
+        """Open and return this thread's ledgers; a fork gets others, since two processes never share a ledger."""
         name = "%d-%d" % (os.getpid(), next(_PROCESS))
         header = {"pid": os.getpid(), "layout": self.layout, "dim": self.dim}
         # A fork inherits modules that its parent described, under another process number.
         self.describe()
-        return _Ledgers(
+        self._sets[get_ident()] = ledgers = (
             Ledger(os.path.join(self.folder, "pass-%s.ids" % name), header),
             Ledger(os.path.join(self.folder, "pass-%s.ledger" % name), header),
             Ledger(os.path.join(self.folder, "update-%s.ledger" % name), header),
         )
+        return ledgers
 
 
 def as_batch(observations):

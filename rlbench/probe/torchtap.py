@@ -1,18 +1,21 @@
 """The universal PyTorch tap: sees acting, learning and updating with no code of the library.
 
 A global forward pre-hook finds the modules that own parameters and are fed with observations (or observations and
-actions, as Q networks are); some optimizer steps later it is replaced by hooks on just those, since a global hook
-makes every module call take PyTorch's slow path. A global optimizer hook sees every step.
+actions, as Q networks are); some optimizer steps later it is replaced by a ``forward`` of ours on just those, since
+hooks make a module call take PyTorch's slow path. A global optimizer hook sees every step.
 
-The hooks are plain functions of this module, so that a library may copy or pickle a network that carries one.
+A library may copy or pickle a network that is tapped: the copy is tapped too.
 """
 
+import functools
+
+import numpy as np
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from rlbench.probe.ledger import GRADIENT
-from rlbench.probe.taps import sample_indices
+from rlbench.probe.taps import SHORT, sample_indices
 
 # Global hooks stay for this many optimizer steps, so that modules first fed after the first update are found too.
 DISCOVERY_STEPS = 64
@@ -23,7 +26,7 @@ UNTOLD = bytes(16)
 # A module that acts sees many more passes than optimizer steps; one that only learns, one or two for each.
 ACTS = 4
 
-_FLOAT, _grad_enabled = torch.float32, torch.is_grad_enabled
+_FLOAT, _NUMPY_FLOAT, _grad_enabled = torch.float32, np.dtype(np.float32), torch.is_grad_enabled
 _tap = None
 
 
@@ -50,8 +53,8 @@ class _Tap:
 class _Fed:
     """A module that is fed with observations: its index, and a cheap way to read its fingerprint."""
 
-    def __init__(self, index, module, parameter):
-        self.index, self.module, self.parameter = index, module, parameter
+    def __init__(self, index, module, parameter, width):
+        self.index, self.module, self.parameter, self.width = index, module, parameter, width
         self.passes = 0
         self.untold = False
         self._address = None
@@ -82,7 +85,7 @@ def _module_called(module, args):
     shape = x.shape
     if not shape or shape[-1] not in tap.widths:
         return
-    fed = tap.fed.get(id(module)) or _admit(tap, module)
+    fed = tap.fed.get(id(module)) or _admit(tap, module, shape[-1])
     if fed is None:
         return
     fed.passes += 1
@@ -91,7 +94,7 @@ def _module_called(module, args):
     tap.taps.fed(x.numpy(), fed.index, GRADIENT if _grad_enabled() else 0, fed.weights())
 
 
-def _admit(tap, module):
+def _admit(tap, module, width):
     """Return the record of a module first fed now, or None when it is not one that reads the observation.
 
     A module with weights of its own reads it; so does a scripted module, whose inner modules no hook sees.
@@ -102,7 +105,7 @@ def _admit(tap, module):
     if not own:
         tap.rejected[id(module)] = module
         return None
-    tap.fed[id(module)] = fed = _Fed(len(tap.taps.modules), module, own[0])
+    tap.fed[id(module)] = fed = _Fed(len(tap.taps.modules), module, own[0], width)
     tap.taps.modules.append({"type": type(module).__name__, "optimizer": None, "device": str(own[0].device)})
     tap.taps.describe()
     if tap.discovery is None:
@@ -111,14 +114,61 @@ def _admit(tap, module):
 
 
 def _hook(module):
-    """Hook one module, unless it is a copy of a hooked one and carries the hook already."""
-    if _module_called in module._forward_pre_hooks.values():
+    """Have one module tell of its calls, unless it is a copy of one that does."""
+    kind = type(module)
+    if issubclass(kind, _Tapped) or _module_called in module._forward_pre_hooks.values():
         return
     if isinstance(module, torch.jit.ScriptModule):
         # A scripted module refuses to register a hook, but calls one that is there.
         module._forward_pre_hooks[id(_module_called)] = _module_called
-    else:
+    elif "forward" in vars(module) or kind.__reduce_ex__ is not object.__reduce_ex__:
         module.register_forward_pre_hook(_module_called)
+    else:
+        module.__class__ = _tapped(kind)
+
+
+class _Tapped:
+    """Marks the classes that ``_tapped`` makes."""
+
+
+@functools.lru_cache(maxsize=None)
+def _tapped(kind):
+    """Return a subclass of the module class ``kind`` that notes what its ``forward`` is fed, and is else the same."""
+
+    def forward(self, *args, **named):
+        tap = _tap
+        if tap is not None and not tap.taps.paused:
+            fed = tap.fed.get(id(self))
+            if fed is None or not _noted(tap.taps, fed, args):
+                _module_called(self, args)
+        return kind.forward(self, *args, **named)
+
+    def reduce(self, protocol):
+        _, _, state, *_ = object.__reduce_ex__(self, protocol)
+        return _blank, (kind,), state
+
+    own = {"forward": forward, "__reduce_ex__": reduce, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind, _Tapped), own)
+
+
+def _blank(kind):
+    """Return a tapped module of class ``kind`` for a copy, or an unpickled one, to be filled with its state."""
+    return object.__new__(_tapped(kind))
+
+
+def _noted(taps, fed, args):
+    """Note a pass in the fewest operations and return True; False where it takes more than that.
+
+    It runs in caches that hold the library's code and data, so each operation costs several times what it does alone.
+    """
+    try:
+        array = args[0].numpy()
+        if array.dtype is not _NUMPY_FLOAT or array.shape[-1] != fed.width or fed.width * 4 > SHORT:
+            return False
+        taps.noted(array, fed.width * 4, fed.index, GRADIENT if _grad_enabled() else 0, fed.weights())
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _optimizer_stepped(optimizer, args, kwargs):

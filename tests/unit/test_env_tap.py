@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 gymnasium = pytest.importorskip("gymnasium")
 
+from rlbench.analyse.ledgers import read_ledgers  # noqa: E402
 from rlbench.probe import stamp  # noqa: E402
 from rlbench.probe.env import CountEnv, TapEnv, make_plain, stamped_space  # noqa: E402
-from rlbench.probe.ledger import ENV, PASS, Ledger, env_steps, read_header, read_rows  # noqa: E402
+from rlbench.probe.ledger import ENV, HEADER, Ledger, env_steps, read_header, read_rows  # noqa: E402
 from rlbench.probe.taps import Taps, fingerprint  # noqa: E402
 
 # Bits of each float32 element that a stamp may touch.
@@ -126,17 +128,24 @@ def test_environments_that_cannot_be_used_are_named() -> None:
         stamped_space(gymnasium.spaces.Discrete(4))
 
 
-def test_passes_keep_their_rows_in_order_and_survive_growth(tmp_path: Path) -> None:
-    taps = Taps(str(tmp_path), "float4", 4)
-    encode = stamp.make_encoder("float4", 1)
-    batch = np.stack([encode(np.ones(4, np.float32), number) for number in range(4096)])
-    for _ in range(100):
-        taps.learned(batch)
-    (path,) = tmp_path.glob("pass-*.ledger")
-    rows = read_rows(path, PASS)
-    assert rows["rows"].tolist() == [4096] * 100
-    raw = np.fromfile(path.with_suffix(".ids"), np.uint8)[rows["ids_offset"][99] :][: 4096 * 4]
-    assert stamp.decode("float4", raw.reshape(-1, 4))[1].tolist() == list(range(4096))
+@pytest.mark.parametrize(("layout", "dim"), [("float4", 4), ("float4", 5), ("float6", 64), ("pixel", 64)])
+def test_passes_keep_their_rows_in_order_and_survive_growth(tmp_path: Path, layout: str, dim: int) -> None:
+    taps = Taps(str(tmp_path), layout, dim)
+    kind = np.uint8 if layout == "pixel" else np.float32
+    encode = stamp.make_encoder(layout, 0)
+    batch = np.stack([encode(np.ones(dim, kind), number) for number in range(4096)])
+    for start in range(100):
+        taps.learned(batch[start:])
+    if layout != "pixel":
+        # As a Q network is fed: the action beside the observation.
+        taps.learned(np.concatenate([batch, np.ones((4096, 2), np.float32)], axis=1))
+    Ledger(tmp_path / "env-0.ledger", {"env": 0, "pid": os.getpid()})
+    ledger = np.memmap(tmp_path / "env-0.ledger", ENV, "r+", HEADER, 4096)
+    ledger["ready_ns"] = 1
+    passes = read_ledgers(tmp_path).passes
+    starts = list(range(100)) + [0] * (layout != "pixel")
+    assert passes.rows.tolist() == [4096 - start for start in starts]
+    assert np.array_equal(passes.sample, np.concatenate([np.arange(start, 4096) for start in starts]))
 
 
 def test_fingerprints_tell_versions_apart() -> None:
