@@ -25,6 +25,7 @@ stand_in_as_tensorflow(
 os.environ.update(RLGRAPH_HOME=tempfile.mkdtemp(), RLGRAPH_BACKEND="tf")
 os.environ["RLGRAPH_DISTRIBUTED_BACKEND"] = "distributed_tf"
 
+from impala import train_impala  # noqa: E402
 from rlgraph.agents import ActorCriticAgent, DQNAgent, PPOAgent, SACAgent  # noqa: E402
 from rlgraph.agents.sac_agent import SyncSpecification  # noqa: E402
 from rlgraph.environments.environment import Environment  # noqa: E402
@@ -37,10 +38,16 @@ class Env(Environment):
 
     def __init__(self, trial, index):
         self._env, self._seed = trial.make_env(index), trial.seed + index
-        space = self._env.action_space
-        self._discrete = hasattr(space, "n")
-        actions = IntBox(int(space.n)) if self._discrete else FloatBox(low=space.low, high=space.high)
-        super().__init__(FloatBox(shape=self._env.observation_space.shape), actions)
+        self._discrete = hasattr(self._env.action_space, "n")
+        super().__init__(*self.spaces_of(self._env.observation_space, self._env.action_space))
+        self._first = self.reset() if trial.mode == "async" else None
+
+    @staticmethod
+    def spaces_of(observations, actions):
+        """Return both spaces as RLgraph has them."""
+        discrete = hasattr(actions, "n")
+        actions = IntBox(int(actions.n)) if discrete else FloatBox(low=actions.low, high=actions.high)
+        return FloatBox(shape=observations.shape), actions
 
     def reset(self):
         seed, self._seed = self._seed, None
@@ -51,6 +58,11 @@ class Env(Environment):
         observation, reward, terminated, truncated, info = self._env.step(action)
         return observation, float(reward), terminated or truncated, info
 
+    def step_flow(self, action):
+        """What IMPALA's actors call: an episode's end gives the first observation of the next."""
+        observation, reward, done, _ = self.step(action)
+        return self.reset() if done else observation, np.float32(reward), done
+
     def terminate(self):
         self._env.close()
 
@@ -60,10 +72,16 @@ class Env(Environment):
 
 class Adapter:
     def skip(self, trial):
+        if trial.mode == "async" and trial.algorithm not in ("ppo", "a2c"):
+            return "asynchronous training is wired for IMPALA, in place of PPO and A2C"
+        if trial.mode == "async" and not hasattr(trial.spaces()[3], "n"):
+            return "IMPALA takes discrete actions only"
         return None
 
     def train(self, trial, probe):
         logging.disable(logging.WARNING)
+        if trial.mode == "async":
+            return train_impala(trial, probe, Env, _layers(trial, "policy"))
         kernels = tap_graph(lambda names: any("policy" in name for name in names), probe)
         envs = [Env(trial, index) for index in range(trial.n_envs)]
         agent = getattr(self, "_" + trial.algorithm)(
@@ -96,6 +114,7 @@ class Adapter:
         while not probe.should_stop():
             worker.execute_timesteps(num_timesteps=chunk, reset=first)
             first = False
+        probe.report("env_steps", agent.timesteps, "the agent's timesteps")
         for env in envs:
             env.terminate()
         discrete = hasattr(trial.spaces()[3], "n")

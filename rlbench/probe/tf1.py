@@ -34,12 +34,13 @@ def stand_in_as_tensorflow(contrib):
     return tf1
 
 
-def tap_graph(is_policy, probe):
+def tap_graph(is_policy, probe, rows=None):
     """Tell ``probe`` of every step that TensorFlow 1 optimizers built from now on make of the policy's variables.
 
     ``is_policy(names)`` tells the policy by the names of the variables of a step; the first of them that multiplies
-    the observations is the kernel that is noted. Steps may be made in loops inside one session run. Returns a list
-    that holds the kernel once the graph is built.
+    the observations is the kernel that is noted. Steps may be made in loops inside one session run. ``rows``: how many
+    of the observations, from the first, the loss learns from (None: all). Returns a list that holds the kernel once the
+    graph is built.
     """
     kernels, told = [], {}
     optimizer_class = tf1.train.Optimizer
@@ -47,9 +48,10 @@ def tap_graph(is_policy, probe):
 
     def tapped_compute(self, loss, var_list=None, *args, **kwargs):
         if var_list and is_policy([each.name for each in tf1.nest.flatten(var_list)]):
-            kernel, observations = _first_product(loss, tf1.nest.flatten(var_list))
+            kernel, product = _first_product(loss, tf1.nest.flatten(var_list))
+            observations = product.inputs[0]
             kernels[:] = [kernel]
-            told[id(self)] = tf1.py_func(_quiet(probe.learned), [observations], tf1.int64)
+            told[id(self)] = tf1.py_func(_quiet(probe.learned), [observations[:rows]], tf1.int64)
         return compute(self, loss, var_list, *args, **kwargs)
 
     def tapped_apply(self, grads_and_vars, *args, **kwargs):
@@ -70,6 +72,15 @@ def tap_graph(is_policy, probe):
     return kernels
 
 
+def tap_product(result, tell):
+    """Return an operation that calls ``tell(observations, kernel)`` with what ``result`` is computed from.
+
+    For graphs that act inside themselves: ``kernel`` is the value of the first layer's at that moment.
+    """
+    _, product = _first_product(result, tf1.trainable_variables())
+    return tf1.py_func(_quiet(tell), list(product.inputs), tf1.int64)
+
+
 def _quiet(tell):
     """A graph's function must return something."""
 
@@ -81,9 +92,9 @@ def _quiet(tell):
 
 
 def _first_product(loss, variables):
-    """Return ``(variable, tensor)`` of the matrix product before ``loss`` whose input comes from no other product.
+    """Return ``(variable, operation)`` of the matrix product before ``loss`` whose input comes from no other product.
 
-    That is the first layer, whose input is the batch of observations.
+    That is the first layer: its inputs are the batch of observations and the variable's value.
     """
     of = {each.op: each for each in variables}
     products, seen, stack = [], set(), [loss.op]
@@ -96,7 +107,7 @@ def _first_product(loss, variables):
         if operation.type == "MatMul" and _origin(operation.inputs[1].op, of) is not None:
             products.append(operation)
     first = min(products, key=lambda each: _depth(each.inputs[0].op, set(products), set()))
-    return _origin(first.inputs[1].op, of), first.inputs[0]
+    return _origin(first.inputs[1].op, of), first
 
 
 def _origin(operation, of):
