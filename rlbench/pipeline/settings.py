@@ -69,6 +69,8 @@ class Settings:
             raise ValueError("n_envs %d is no multiple of %d actors" % (self.n_envs, self.actors))
         if self.learners < 1 or self.actors % self.learners:
             raise ValueError("%d actors cannot be shared out among %d learners" % (self.actors, self.learners))
+        if self.overwrite and self.depth < 2:
+            raise ValueError("overwriting needs a depth of at least 2: one rollout to read while another is written")
         if self.algorithm == "a2c":
             self.n_epochs, self.batch_size = 1, self.round_samples
         if self.round_samples % self.batch_size:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlbench.pipeline.buffer import ShardedBuffer
+from tests.pipeline.leftovers import orphans, segments
 
 RECORD = np.dtype([("version", "<i8"), ("number", "<i8"), ("body", "<u4", 12), ("checksum", "<u8")], align=True)
 STRESS = 400_000
@@ -151,7 +152,7 @@ def write_forever(buffer):
 
 
 def test_killed_writer_leaves_whole_records_and_no_segment():
-    before = sorted(os.listdir("/dev/shm"))
+    before = segments()
     buffer = ShardedBuffer(1, 1024, RECORD)
     writer = multiprocessing.get_context("fork").Process(target=write_forever, args=(buffer,))
     writer.start()
@@ -169,7 +170,7 @@ def test_killed_writer_leaves_whole_records_and_no_segment():
         received += len(records)
         shard.release()
     assert received == shard.head
-    assert sorted(os.listdir("/dev/shm")) == before
+    assert orphans(before) == []
 
 
 def test_the_checksum_sees_a_torn_record():

@@ -15,6 +15,7 @@ from rlbench.pipeline.policy import Categorical, Gaussian
 from rlbench.pipeline.processes import PipelineError
 from rlbench.pipeline.settings import Settings
 from rlbench.pipeline.trainer import train
+from tests.pipeline.leftovers import orphans, segments
 
 SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "learning_rate": 1e-3, "n_envs": 4, "seed": 3}
 
@@ -44,10 +45,10 @@ def run(make_env=cartpole, dim=4, distribution=None, note=None, should_stop=lamb
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    before = sorted(os.listdir("/dev/shm"))
+    before = segments()
     yield
     assert multiprocessing.active_children() == []
-    assert sorted(os.listdir("/dev/shm")) == before
+    assert orphans(before) == []
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -70,7 +71,7 @@ def test_lag_in_turn_is_that_of_the_schedule(mode, actors, learners):
     assert result.dropped == 0
 
 
-@pytest.mark.parametrize("overwrite, threshold, depth", [(False, 6, 3), (False, None, 1), (True, None, 1)])
+@pytest.mark.parametrize("overwrite, threshold, depth", [(False, 6, 3), (False, None, 1), (True, None, 2)])
 def test_asynchronous_run_accounts_for_every_sample(overwrite, threshold, depth):
     result = run(
         env_steps=16_000,
@@ -215,6 +216,7 @@ def test_should_stop_ends_a_run():
         ({"mode": "parallel"}, "mode 'parallel' is unknown: use sync or workers or async"),
         ({"mode": "async", "actors": 3}, "n_envs 4 is no multiple of 3 actors"),
         ({"mode": "async", "actors": 2, "learners": 4}, "cannot be shared out among 4 learners"),
+        ({"mode": "async", "actors": 2, "overwrite": True}, "needs a depth of at least 2"),
         ({"batch_size": 33}, "batch_size 33 does not divide"),
     ],
 )
