@@ -1,4 +1,8 @@
-"""Drives TF-Agents: its step driver collects in a compiled loop, its learners train."""
+"""Drives TF-Agents: its step driver collects in a compiled loop, its learners train.
+
+Mode "sync" has all environments in this process, "workers" one process for each; "async" is its distributed layout,
+PPO over Reverb (distributed.py).
+"""
 
 import gc
 import logging
@@ -6,22 +10,16 @@ import queue
 import tempfile
 import threading
 
-import numpy as np
+import agents
+import distributed
 import tensorflow as tf
-from tf_agents.agents import DqnAgent, PPOClipAgent, SacAgent
-from tf_agents.agents.ddpg.critic_network import CriticNetwork
-from tf_agents.agents.sac.tanh_normal_projection_network import TanhNormalProjectionNetwork
+from environment import Env, tapped
 from tf_agents.drivers.dynamic_step_driver import DynamicStepDriver
 from tf_agents.environments.batched_py_environment import BatchedPyEnvironment
 from tf_agents.environments.parallel_py_environment import ParallelPyEnvironment
-from tf_agents.environments.py_environment import PyEnvironment
 from tf_agents.environments.tf_py_environment import TFPyEnvironment
-from tf_agents.networks.actor_distribution_network import ActorDistributionNetwork
-from tf_agents.networks.q_network import QNetwork
-from tf_agents.networks.value_network import ValueNetwork
 from tf_agents.policies.random_tf_policy import RandomTFPolicy
 from tf_agents.replay_buffers.tf_uniform_replay_buffer import TFUniformReplayBuffer
-from tf_agents.specs.array_spec import ArraySpec, BoundedArraySpec
 from tf_agents.system import system_multiprocessing
 from tf_agents.train.learner import Learner
 from tf_agents.train.ppo_learner import PPOLearner
@@ -32,58 +30,16 @@ from tf_agents.utils import common
 from rlbench.probe.tftap import tap_batch, tap_optimizer
 
 
-class Env(PyEnvironment):
-    """One instrumented environment in TF-Agents' own interface: the step after an end is a reset."""
-
-    def __init__(self, trial, index):
-        self._env, self._seed = trial.make_env(index), trial.seed + index
-        super().__init__()
-
-    def observation_spec(self):
-        return ArraySpec(self._env.observation_space.shape, np.float32)
-
-    def action_spec(self):
-        space = self._env.action_space
-        if hasattr(space, "n"):
-            return BoundedArraySpec((), np.int64, 0, int(space.n) - 1)
-        return BoundedArraySpec(space.shape, np.float32, space.low, space.high)
-
-    def _reset(self):
-        seed, self._seed = self._seed, None
-        return ts.restart(self._env.reset(seed=seed)[0])
-
-    def _step(self, action):
-        if self._current_time_step is None or self._current_time_step.is_last():
-            return self.reset()
-        observation, reward, terminated, truncated, _ = self._env.step(action)
-        if terminated:
-            return ts.termination(observation, reward)
-        return (ts.truncation if truncated else ts.transition)(observation, reward)
-
-    def close(self):
-        self._env.close()
-
-
-def tapped(batch_class, probe):
-    """Return ``batch_class`` with an act tap: its step comes right after the policy has chosen."""
-
-    class Tapped(batch_class):
-        acting = None
-
-        def _step(self, actions):
-            if self.acting is not None:
-                probe.acted(self.current_time_step().observation, self.acting.numpy())
-            return super()._step(actions)
-
-    return Tapped
-
-
 class Adapter:
     def skip(self, trial):
         if trial.algorithm == "dqn" and "n" not in vars(trial.spaces()[3]):
             return "DQN takes discrete actions only"
         if trial.algorithm == "sac" and "n" in vars(trial.spaces()[3]):
             return "SAC takes continuous actions only"
+        if trial.mode == "async" and trial.algorithm != "ppo":
+            return "its distributed layout is wired for PPO"
+        if trial.mode == "async" and trial.variant:
+            return "its variant is for collecting and learning in turn"
         return None
 
     def train(self, trial, probe):
@@ -92,6 +48,8 @@ class Adapter:
         # One more than asked for: a thread waits for the next rollout while the others compute.
         tf.config.threading.set_inter_op_parallelism_threads(trial.threads + 1)
         tf.random.set_seed(trial.seed)
+        if trial.mode == "async":
+            return self._train_async(trial, probe)
         makers = [lambda index=index: Env(trial, index) for index in range(trial.n_envs)]
         if trial.mode == "sync":
             batch = tapped(BatchedPyEnvironment, probe)([make() for make in makers], multithreading=False)
@@ -99,23 +57,18 @@ class Adapter:
             system_multiprocessing.enable_interactive_mode()
             batch = tapped(ParallelPyEnvironment, probe)(makers)
         env = TFPyEnvironment(batch)
-        agent, network, optimizer = getattr(self, "_agent_" + trial.algorithm)(trial, env)
-        agent.initialize()
-        kernel = network.trainable_weights[0]
-        tap_optimizer(optimizer, kernel, probe)
-        train = agent.train
-
-        def tapped_train(experience, weights=None):
-            # With a time axis: [:, 0] is the sample, [:, 1] (replay only) what came after it.
-            tap_batch(experience.observation[:, 0], probe)
-            return train(experience, weights=weights)
-
-        agent.train = tapped_train
+        agent, kernel = _tapped_agent(trial, probe, env)
         loop = self._train_ppo if trial.algorithm == "ppo" else self._train_replay
         loop(trial, probe, env, batch, agent, kernel)
         batch.close()
-        act = common.function(agent.policy.action)
-        return lambda observation: act(ts.restart(tf.constant(observation[None]), 1)).action.numpy()[0]
+        probe.report("updates", agent.train_step_counter.numpy(), "train_step")
+        return _greedy(agent)
+
+    def _train_async(self, trial, probe):
+        agent, _ = _tapped_agent(trial, probe, TFPyEnvironment(Env(trial, 0)))
+        distributed.train(trial, probe, agent)
+        probe.report("updates", agent.train_step_counter.numpy(), "train_step")
+        return _greedy(agent)
 
     def _train_ppo(self, trial, probe, env, batch, agent, kernel):
         rollout = trial.n_steps * trial.n_envs
@@ -147,95 +100,27 @@ class Adapter:
             collect.run()
             learner.run(iterations=trial.gradient_steps)
 
-    def _agent_ppo(self, trial, env):
-        network = {"fc_layer_params": trial.net_arch, "activation_fn": _activation(trial)}
-        actor = ActorDistributionNetwork(env.observation_spec(), env.action_spec(), **network)
-        optimizer = tf.keras.optimizers.Adam(trial.learning_rate)
-        agent = PPOClipAgent(
-            env.time_step_spec(),
-            env.action_spec(),
-            optimizer=optimizer,
-            actor_net=actor,
-            value_net=ValueNetwork(env.observation_spec(), **network),
-            importance_ratio_clipping=trial.clip_range,
-            lambda_value=trial.gae_lambda,
-            discount_factor=trial.gamma,
-            entropy_regularization=trial.ent_coef,
-            value_pred_loss_coef=trial.vf_coef,
-            gradient_clipping=trial.max_grad_norm,
-            num_epochs=1,
-            use_gae=True,
-            use_td_lambda_return=True,
-            normalize_rewards=False,
-            normalize_observations=False,
-            compute_value_and_advantage_in_train=False,
-            update_normalizers_in_train=False,
-            train_step_counter=tf.Variable(0, dtype=tf.int64),
-        )
-        return agent, actor, optimizer
 
-    def _agent_dqn(self, trial, env):
-        network = QNetwork(
-            env.observation_spec(),
-            env.action_spec(),
-            fc_layer_params=trial.net_arch,
-            activation_fn=_activation(trial),
-        )
-        optimizer = tf.keras.optimizers.Adam(trial.learning_rate)
-        counter = tf.Variable(0, dtype=tf.int64)
+def _tapped_agent(trial, probe, env):
+    """Return an agent whose optimizer steps and batches are tapped, and its policy's first kernel."""
+    agent, network, optimizer = getattr(agents, trial.algorithm)(trial, env)
+    agent.initialize()
+    kernel = network.trainable_weights[0]
+    tap_optimizer(optimizer, kernel, probe)
+    train = agent.train
 
-        def epsilon():
-            steps = trial.learning_starts + tf.cast(counter, tf.float32) * trial.train_freq / trial.gradient_steps
-            done = tf.minimum(1.0, steps / max(1.0, trial.exploration_fraction * trial.env_steps))
-            return 1.0 + done * (trial.exploration_final_eps - 1.0)
+    def tapped_train(experience, weights=None):
+        # With a time axis: [:, 0] is the sample, [:, 1] (replay only) what came after it.
+        tap_batch(experience.observation[:, 0], probe)
+        return train(experience, weights=weights)
 
-        agent = DqnAgent(
-            env.time_step_spec(),
-            env.action_spec(),
-            q_network=network,
-            optimizer=optimizer,
-            epsilon_greedy=epsilon,
-            target_update_period=max(1, trial.target_update_interval * trial.gradient_steps // trial.train_freq),
-            td_errors_loss_fn=common.element_wise_huber_loss,
-            gamma=trial.gamma,
-            train_step_counter=counter,
-        )
-        return agent, network, optimizer
-
-    def _agent_sac(self, trial, env):
-        actor = ActorDistributionNetwork(
-            env.observation_spec(),
-            env.action_spec(),
-            fc_layer_params=trial.net_arch,
-            activation_fn=_activation(trial),
-            continuous_projection_net=TanhNormalProjectionNetwork,
-        )
-        critic = CriticNetwork(
-            (env.observation_spec(), env.action_spec()),
-            joint_fc_layer_params=trial.net_arch,
-            activation_fn=_activation(trial),
-        )
-        actor_optimizer, critic_optimizer, alpha_optimizer = (
-            tf.keras.optimizers.Adam(trial.learning_rate) for _ in range(3)
-        )
-        agent = SacAgent(
-            env.time_step_spec(),
-            env.action_spec(),
-            critic_network=critic,
-            actor_network=actor,
-            actor_optimizer=actor_optimizer,
-            critic_optimizer=critic_optimizer,
-            alpha_optimizer=alpha_optimizer,
-            target_update_tau=trial.tau,
-            gamma=trial.gamma,
-            train_step_counter=tf.Variable(0, dtype=tf.int64),
-        )
-        # The agent has made itself an optimizer of Keras' older kind from the one it was given.
-        return agent, actor, agent._actor_optimizer
+    agent.train = tapped_train
+    return agent, kernel
 
 
-def _activation(trial):
-    return tf.keras.activations.tanh if trial.activation == "tanh" else tf.keras.activations.relu
+def _greedy(agent):
+    act = common.function(agent.policy.action)
+    return lambda observation: act(ts.restart(tf.constant(observation[None]), 1)).action.numpy()[0]
 
 
 def _driver(env, policy, buffer, steps):
