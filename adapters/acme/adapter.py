@@ -84,13 +84,16 @@ class Adapter:
         spec = specs.make_environment_spec(environments[0])
         agent, greedy = getattr(self, "_" + trial.algorithm)(trial, probe, spec)
         if trial.mode == "sync":
+            loops = [EnvironmentLoop(environments[0], agent, logger=NoOpLogger())]
+            learner = agent._learner
             try:
-                EnvironmentLoop(environments[0], agent, logger=NoOpLogger()).run()
+                loops[0].run()
             except Stop:
                 print("stopped: the budget is used up")
         else:
-            agent.run(environments)
-            agent = agent.learner
+            loops = agent.run(environments)
+            agent = learner = agent.learner
+        _report(probe, loops, learner)
         for environment in environments:
             environment.close()
         return _policy(greedy, agent.get_variables(["policy"])[0], trial.spaces()[3])
@@ -210,6 +213,14 @@ class Adapter:
             picks = lambda batch: batch.observation, lambda state: state.policy_params
         tap_steps(agent._learner, step, probe, *picks, trial.learning_rate)
         return agent
+
+
+def _report(probe, loops, learner):
+    """Pass on what the library's counters say, that is, what it would log."""
+    steps = sum(loop._counter.get_counts().get("steps", 0) for loop in loops)
+    probe.report("env_steps", steps, "steps of the environment loops: those of finished episodes")
+    updates = learner._counter.get_counts().get("steps", 0)
+    probe.report("updates", updates, "steps of the learner: PPO's hold all epochs of a rollout")
 
 
 def _environment(trial, probe, index):

@@ -38,7 +38,7 @@ class Distributed:
         self._errors = []
 
     def run(self, environments):
-        """Act and learn until every environment has raised Stop."""
+        """Act and learn until every environment has raised Stop; return the environment loops."""
         loops = [EnvironmentLoop(e, a, logger=NoOpLogger()) for e, a in zip(environments, self.actors)]
         threads = [threading.Thread(target=self._act, args=(loop,), name="actor", daemon=True) for loop in loops]
         # A learner that waits for experience cannot be woken, not by the end of the server either: it is left behind.
@@ -51,6 +51,7 @@ class Distributed:
         library_call(learning.join, LAST_STEP_S)
         if self._errors:
             raise self._errors[0]
+        return loops
 
     def _act(self, loop):
         try:

@@ -78,7 +78,11 @@ class Adapter:
         agent, body, optimizer = getattr(self, "_" + trial.algorithm)(trial, inputs, actions)
         tap_policy(probe, body.hidden_layers[0], optimizer, trial.n_envs)
 
+        steps = 0
+
         def each_step(env, agent, step):
+            nonlocal steps
+            steps = step
             if trial.seconds and step % 256 == 0 and probe.should_stop():
                 raise Stop
 
@@ -89,6 +93,10 @@ class Adapter:
                 env.close()
             except Stop:
                 print("stopped: the budget in seconds is used up")
+        probe.report("env_steps", steps, "step, as the training loop logs it")
+        updates = dict(agent.get_statistics()).get("n_updates")
+        if updates is not None:
+            probe.report("updates", updates, "n_updates of the agent's statistics")
         return agent
 
     def _train_async(self, trial, probe, inputs, actions, to_env):

@@ -109,6 +109,8 @@ class Adapter:
         except Stop:
             print("stopped: the budget is used up")
         environment.close()
+        # Its steps per second come at the end of a phase of whole episodes, which the budget cuts off.
+        probe.report("env_steps", agent.training_steps, "training_steps of the agent")
         return _greedy(trial, agent)
 
     def _ppo(self, trial, actions):

@@ -60,6 +60,7 @@ class Adapter:
         except Stop:
             print("stopped: the budget in seconds is used up")
             mdp.stop()
+        probe.report("env_steps", core._total_steps_counter, "what its progress bar counts")
         return greedy
 
     def _approximator(self, trial, input_shape, output_shape, **more):

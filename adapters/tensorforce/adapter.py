@@ -84,6 +84,10 @@ class Adapter:
             callback_timestep_frequency=64,
             use_tqdm=False,
         )
+        probe.report("env_steps", runner.timesteps, "timesteps of the runner")
+        probe.report(
+            "updates", runner.updates, "updates of the runner: calls that update, whatever their optimizer steps"
+        )
         runner.close()
         for env in envs:
             env.close()
