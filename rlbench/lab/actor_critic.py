@@ -14,6 +14,7 @@ from rlbench.pipeline import returns, staleness
 
 CONTROLS = ("none", "reciprocal", "scaled", "threshold drop", "V-trace")
 GAMMA, LAMBDA, ENTROPY, VALUE = 0.99, 0.95, 0.01, 0.5
+ACTORS = 4
 
 
 class Run(NamedTuple):
@@ -82,8 +83,9 @@ def train(
 ) -> Learned:
     """Train all runs for ``updates`` rollouts of ``steps`` x environments.
 
-    Each rollout is acted by the policy of k optimizer steps ago, k drawn evenly from 0..2 s with s the run's mean
-    staleness (the same draws for runs of one seed and s); as long as there are fewer than k, by the first policy.
+    The environments are shared out among ACTORS actors. Each acts by the policy of k optimizer steps ago, k drawn for
+    each rollout evenly from 0..2 s with s the run's mean staleness (the same draws for runs of one seed and s); as long
+    as there are fewer than k, by the first policy. Losses are means over the sum of the samples' weights.
     ``make(seeds)`` makes the environments; ``net`` and ``start`` (runs, size) continue with other parameters;
     ``mask(update)`` (runs, size) freezes some.
     """
@@ -102,26 +104,26 @@ def train(
     groups = _groups(runs)
     versions = np.zeros(len(runs), np.int64)
     seen, curve = Returns(len(runs), envs), []
-    dropped, weighed, squares = np.zeros(len(runs)), np.zeros(len(runs)), np.zeros(len(runs))
+    dropped, effective = np.zeros(len(runs)), np.zeros(len(runs))
     for update in range(updates):
-        drawn = (np.array([each.random() for each in draws]) * spread).astype(np.int64)
-        stale = np.minimum(drawn, versions)
-        acting = history[(versions - stale) % depth, everyone] if depth > 1 else flat
+        drawn = (np.stack([each.random(ACTORS) for each in draws]) * spread[:, None]).astype(np.int64)
+        stale = np.minimum(drawn, versions[:, None])
+        acting = history[(versions[:, None] - stale) % depth, everyone[:, None]].flatten(0, 1) if depth > 1 else flat
         rollout = _act(net, acting, task, steps, generators, seen)
         weights = _weights(stale, groups, threshold)
-        on = weights > 0
-        gradient = _gradient(net, flat, rollout, torch.from_numpy(weights), groups)
+        on = weights.any(1)
+        per_env = torch.from_numpy(weights.repeat(envs // ACTORS, axis=1))
+        gradient = _gradient(net, flat, rollout, per_env, groups)
         optimizer.step(gradient, torch.from_numpy(on), mask(update))
         versions += on
         if depth > 1:
             history[versions % depth, everyone] = flat
-        dropped += ~on
-        weighed += weights
-        squares += weights**2
+        dropped += (weights == 0).mean(1)
+        effective += weights.sum(1) ** 2 / np.maximum((weights**2).sum(1), 1e-12) / ACTORS
         if (update + 1) * intervals // updates > update * intervals // updates:
             curve.append(seen.take())
             note(len(curve))
-    return Learned(np.stack(curve), dropped / updates, weighed**2 / np.maximum(squares, 1e-12) / updates, flat)
+    return Learned(np.stack(curve), dropped / updates, effective / updates, flat)
 
 
 class _Rollout(NamedTuple):
@@ -140,8 +142,10 @@ def _act(net: Nets, flat: torch.Tensor, task: Any, steps: int, generators: Any, 
     parts: list[list[np.ndarray]] = [[], [], [], [], []]
     for _ in range(steps):
         observation = task.observation()
-        logits = net.logits(flat, torch.from_numpy(observation))
-        actions, log_probs = batched.sample(logits, batched.uniforms(generators, observation.shape[1]))
+        runs, envs, size = observation.shape
+        x = torch.from_numpy(observation).reshape(len(flat), -1, size)
+        logits = net.logits(flat, x).view(runs, envs, -1)
+        actions, log_probs = batched.sample(logits, batched.uniforms(generators, envs))
         _, rewards, ends = task.step(actions)
         seen.add(rewards, ends)
         for part, value in zip(parts, (observation, actions, log_probs, rewards, ends), strict=True):
@@ -152,7 +156,7 @@ def _act(net: Nets, flat: torch.Tensor, task: Any, steps: int, generators: Any, 
 def _gradient(
     net: Nets, flat: torch.Tensor, rollout: _Rollout, weights: torch.Tensor, groups: dict[str, np.ndarray]
 ) -> torch.Tensor:
-    """Return the gradient (runs, size) of each run's loss, its samples weighed by ``weights`` (runs,)."""
+    """Return the gradient (runs, size) of each run's loss, its samples weighed by ``weights`` (runs, envs)."""
     steps, runs, envs = rollout.rewards.shape
     leaf = flat.detach().requires_grad_(True)
     seen = torch.from_numpy(np.concatenate([rollout.observations, rollout.last[None]]))
@@ -162,19 +166,27 @@ def _gradient(
     log_all = torch.log_softmax(logits, -1)
     value = all_values[:-1]
     chosen = log_all.gather(-1, torch.from_numpy(rollout.actions)[..., None])[..., 0]
-    advantages, targets = _advantages(rollout, all_values.detach().numpy(), chosen.detach().numpy(), groups)
+    advantages, targets = _advantages(
+        rollout, all_values.detach().numpy(), chosen.detach().numpy(), weights.numpy() > 0, groups
+    )
     entropy = -(log_all.exp() * log_all).sum(-1)
     loss = -chosen * advantages + VALUE * (value - targets) ** 2 - ENTROPY * entropy
     # Summed over runs: each run's parameters see its own loss only.
-    return torch.autograd.grad((loss.mean((0, 2)) * weights).sum(), leaf)[0]
+    share = weights / weights.sum(1, keepdim=True).clamp_min(1e-8)
+    return torch.autograd.grad((loss.mean(0) * share).sum(), leaf)[0]
 
 
 def _advantages(
-    rollout: _Rollout, values: np.ndarray, log_probs: np.ndarray, groups: dict[str, np.ndarray]
+    rollout: _Rollout, values: np.ndarray, log_probs: np.ndarray, counted: np.ndarray, groups: dict[str, np.ndarray]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return advantages, normalised in each run, and value targets, (steps, runs, envs)."""
-    advantages, targets = np.empty_like(values[:-1]), np.empty_like(values[:-1])
+    """Return advantages, normalised in each run over its ``counted`` (runs, envs), and value targets.
+
+    All are (steps, runs, envs). Mean and deviation are weighed by V-trace's clipped ratios: normalisation must not give
+    weight to a sample that the correction takes it from, nor make up for small ratios.
+    """
+    advantages, targets, rho = np.empty_like(values[:-1]), np.empty_like(values[:-1]), np.ones_like(values[:-1])
     corrected = groups["V-trace"]
+    rho[:, corrected] = np.minimum(1, np.exp(log_probs - rollout.log_probs)[:, corrected])
     for of, by_ratio in ((~corrected, False), (corrected, True)):
         if not of.any():
             continue
@@ -186,8 +198,12 @@ def _advantages(
         else:
             advantage, target = returns.gae(*common, GAMMA, LAMBDA)
         advantages[:, of], targets[:, of] = advantage, target
-    scale = advantages.std((0, 2), keepdims=True) + 1e-6
-    return torch.from_numpy((advantages - advantages.mean((0, 2), keepdims=True)) / scale), torch.from_numpy(targets)
+    rho_counted = np.maximum(1e-6, rho * counted)
+    total, squares = rho_counted.sum((0, 2), keepdims=True), (rho_counted**2).sum((0, 2), keepdims=True)
+    advantages -= rho * (advantages * counted).sum((0, 2), keepdims=True) / total
+    advantages /= np.sqrt((advantages**2 * counted).sum((0, 2), keepdims=True) / squares) + 1e-6
+    advantages = advantages.astype(np.float32)
+    return torch.from_numpy(advantages), torch.from_numpy(targets)
 
 
 def _groups(runs: Sequence[Run]) -> dict[str, np.ndarray]:
@@ -195,8 +211,8 @@ def _groups(runs: Sequence[Run]) -> dict[str, np.ndarray]:
 
 
 def _weights(stale: np.ndarray, groups: dict[str, np.ndarray], threshold: int) -> np.ndarray:
-    """Return the weight of each run's rollout by its control, float32 (runs,)."""
-    weights = np.ones(len(stale), np.float32)
+    """Return the weight of each actor's rollout by its run's control, float32; all (runs, actors)."""
+    weights = np.ones(stale.shape, np.float32)
     for form in ("reciprocal", "scaled"):
         weights[groups[form]] = staleness.weights(stale[groups[form]], form)
     weights[groups["threshold drop"]] = staleness.weights(stale[groups["threshold drop"]], "none", threshold)

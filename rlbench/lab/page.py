@@ -31,14 +31,18 @@ def table(rows: list[Row], x: str) -> Table:
     """Return means with 95 % intervals over repeats: a row per condition and place, a column per metric."""
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     units = {row["metric"]: row["unit"] for row in rows}
-    cells = list(dict.fromkeys((row["condition"], row["at"]) for row in rows))
+    order = list(dict.fromkeys(row["condition"] for row in rows))
+    cells = sorted(
+        {(row["condition"], row["at"]) for row in rows},
+        key=lambda cell: (order.index(cell[0]), float("-inf") if cell[1] is None else cell[1]),
+    )
     swept = any(at is not None for _, at in cells)
     by_cell: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         by_cell.setdefault((row["condition"], row["at"], row["metric"]), []).append(row)
     body = []
     for condition, at in cells[:TABLE_ROWS]:
-        place = ["" if at is None else f"{at:,g}"] if swept else []
+        place = ["" if at is None else f"{at:,.10g}"] if swept else []
         body.append([condition, *place, *(_cell(by_cell.get((condition, at, metric), [])) for metric in metrics)])
     heads = ["condition", *([x] if swept else []), *(_head(metric, units[metric]) for metric in metrics)]
     return Table(heads, body, max(0, len(cells) - TABLE_ROWS))
@@ -114,13 +118,15 @@ def _cell(rows: list[Row]) -> str:
     found: Estimate | None = mean(values)
     if found is None:
         return rows[0]["reason"] if rows else "–"
-    return (
-        found.text() if found.n > 1 and found.low != found.high else found._replace(low=0, high=0).text().split(" ")[0]
-    )
+    if found.n > 1 and found.low != found.high:
+        return found.text()
+    # Counts are exact.
+    return f"{found.value:,.0f}" if found.value == round(found.value) else found.text().split(" ")[0]
 
 
 def _head(metric: str, unit: str) -> str:
-    return metric.replace("_", " ") + (f", {unit}" if unit else "")
+    name = metric.removesuffix(f"_{unit}").replace("_", " ")
+    return f"{name}, {unit}" if unit and unit != name else name
 
 
 def _size(value: Any) -> str:

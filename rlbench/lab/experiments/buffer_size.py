@@ -3,8 +3,8 @@
 Four actors put a rollout into the pipeline's buffer every 4 ms (2 to 6, drawn); the learner takes four at a time and
 pauses for 50 ms after every 25th batch, as it does to synchronise or to evaluate. "keeping up": it could learn from a
 tenth more than they make. "falling behind": from two thirds of what they make. Both sides sleep rather than compute, so
-that the cores do not decide. Capacity is rollouts per actor; "adaptive" follows measured waiting and age, with an age of
-50 ms allowed. Source: a practitioners' guide to asynchronous RL.
+that the cores do not decide. Capacity is rollouts per actor; "adaptive" follows measured waiting and age, with 50 ms
+allowed. Source: a practitioners' guide to asynchronous RL.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def measure(quick: bool, note: Callable[[str], None]) -> list[Row]:
     rows = [row(name, 0, "parameters", count, "parameters") for name, count in counts.items()]
     note(f"{whole:,} parameters, {adapters:,} of them in adapters; {size['repeats']} repeats")
     publishers = {FULL: WeightPublisher(whole), LORA: WeightPublisher(adapters)}
-    return rows + run_world(2, _synchronise, (size["repeats"], size["syncs"], publishers))
+    found = run_world(2, _synchronise, (size["repeats"], size["syncs"], publishers))
+    return rows + sorted(found, key=lambda each: each["condition"] != FULL)
 
 
 def verdict(rows: list[Row]) -> Verdict:

@@ -26,10 +26,10 @@ SIZES: dict[str, dict[str, Any]] = {
 CHART: dict[str, Any] = {
     "x": "parameters",
     "panels": [
-        {"metric": "ms_2_ranks", "title": "2 ranks: time", "log": "xy"},
-        {"metric": "ms_4_ranks", "title": "4 ranks: time", "log": "xy"},
-        {"metric": "ms_8_ranks", "title": "8 ranks: time", "log": "xy"},
-        {"metric": "copies_4_ranks", "title": "4 ranks: sent by all", "log": "x"},
+        {"metric": "time_2_ranks", "title": "2 ranks: time", "log": "xy"},
+        {"metric": "time_4_ranks", "title": "4 ranks: time", "log": "xy"},
+        {"metric": "time_8_ranks", "title": "8 ranks: time", "log": "xy"},
+        {"metric": "sent_4_ranks", "title": "4 ranks: sent by all", "log": "x"},
     ],
 }
 
@@ -50,22 +50,23 @@ def measure(quick: bool, note: Callable[[str], None]) -> list[Row]:
     for ranks in size["ranks"]:
         note(f"{ranks} ranks, {size['repeats']} repeats")
         publishers = {count: WeightPublisher(count) for count in size["parameters"]}
-        rows += run_world(ranks, _synchronise, (size["parameters"], size["repeats"], publishers))
+        found = run_world(ranks, _synchronise, (size["parameters"], size["repeats"], publishers))
+        rows += sorted(found, key=lambda each: METHODS.index(each["condition"]))
         for condition, copies in ((f"theory: {BROADCAST}", ranks - 1), (f"theory: {REDUCE}", 2 * (ranks - 1))):
-            rows += [row(condition, 0, f"copies_{ranks}_ranks", copies, "x weights", at) for at in size["parameters"]]
+            rows += [row(condition, 0, f"sent_{ranks}_ranks", copies, "x weights", at) for at in size["parameters"]]
     return rows
 
 
 def verdict(rows: list[Row]) -> Verdict:
     """Judge by bytes sent, all-reduce / broadcast, at the largest size; times are told beside it."""
-    ranks = sorted({int(r["metric"].split("_")[1]) for r in rows if r["metric"].startswith("copies_")})
+    ranks = sorted({int(r["metric"].split("_")[1]) for r in rows if r["metric"].startswith("sent_")})
     largest = max((r["at"] for r in rows if r["at"] is not None), default=None)
     found: list[tuple[int, Estimate, Estimate]] = []
     for count in ranks:
         sent, took = (
             ratio(select(rows, f"{name}_{count}_ranks", REDUCE, largest),
                   select(rows, f"{name}_{count}_ranks", BROADCAST, largest))
-            for name in ("copies", "ms")
+            for name in ("sent", "time")
         )  # fmt: skip
         if sent and took:
             found.append((count, sent, took))
@@ -75,8 +76,8 @@ def verdict(rows: list[Row]) -> Verdict:
     bandwidth = mean(values)
     times = "; ".join(f"{count} ranks: {sent.value:.2f} times the bytes and {took.text()} times the time"
                       for count, sent, took in found)  # fmt: skip
-    memory = ratio(select(rows, f"ms_{ranks[-1]}_ranks", BROADCAST, largest),
-                   select(rows, f"ms_{ranks[-1]}_ranks", MEMORY, largest))  # fmt: skip
+    memory = ratio(select(rows, f"time_{ranks[-1]}_ranks", BROADCAST, largest),
+                   select(rows, f"time_{ranks[-1]}_ranks", MEMORY, largest))  # fmt: skip
     beside = f" Shared memory is {memory.text()} times as fast as the broadcast at {ranks[-1]} ranks." if memory else ""
     return at_least(bandwidth, CLAIMED), (
         f"all-reduce against a packed broadcast of {largest:,.0f} parameters, {times} (theory: 2 times the bytes)."
@@ -138,11 +139,11 @@ def _synchronise(rank: int, ranks: int, counts: list[int], repeats: int, publish
             continue
         gathered = torch.stack(everyone)
         milliseconds = float(gathered[:, 1:].max(0).values.mean()) * 1000
-        rows.append(row(method, repeat - 1, f"ms_{ranks}_ranks", milliseconds, "ms", count))
+        rows.append(row(method, repeat - 1, f"time_{ranks}_ranks", milliseconds, "ms", count))
         total = float(gathered[:, 0].sum())
         copies = None if total != total else total / (4 * count)
         reason = "the kernel does not count bytes per connection"
-        rows.append(row(method, repeat - 1, f"copies_{ranks}_ranks", copies, "x weights", count, reason))
+        rows.append(row(method, repeat - 1, f"sent_{ranks}_ranks", copies, "x weights", count, reason))
     return rows
 
 
