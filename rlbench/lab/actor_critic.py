@@ -150,7 +150,8 @@ def _act(net: Nets, flat: torch.Tensor, task: Any, steps: int, generators: Any, 
         seen.add(rewards, ends)
         for part, value in zip(parts, (observation, actions, log_probs, rewards, ends), strict=True):
             part.append(value)
-    return _Rollout(*(np.stack(part) for part in parts), task.observation())
+    observations, taken, chosen, gained, ended = (np.stack(part) for part in parts)
+    return _Rollout(observations, taken, chosen, gained, ended, task.observation())
 
 
 def _gradient(

@@ -10,6 +10,7 @@ there counts with its whole budget. Source: a practitioners' guide to asynchrono
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def measure(quick: bool, note: Callable[[str], None]) -> list[Row]:
     torch.set_num_threads(1)
     size = SIZES["quick" if quick else "full"]
     note(f"{2 * size['seeds']} trainings on each of 2 tasks")
-    found = together([lambda task=task: _train(task, size["seeds"], size[f"{task}_updates"], note) for task in NAMES])
+    found = together([partial(_train, task, size["seeds"], size[f"{task}_updates"], note) for task in NAMES])
     return [each for rows in found for each in rows]
 
 
@@ -124,9 +125,9 @@ def _train(task: str, seeds: int, updates: int, note: Callable[[str], None]) -> 
                 rows.append(row(condition, seed, f"{task}_return", known, "", steps, "no episode ended"))
         if (update + 1) % max(INTERVAL, updates // 5) == 0:
             note(f"{NAMES[task]}: {update + 1} of {updates} updates, {int((reached > 0).sum())} of {len(runs)} there")
-    for (condition, seed), steps in zip(runs, reached, strict=True):
-        rows.append(row(condition, seed, f"{task}_reached", float(steps > 0), ""))
-        rows.append(row(condition, seed, f"{task}_steps_to_threshold", steps or updates * ENVS, "steps"))
+    for (condition, seed), first in zip(runs, reached, strict=True):
+        rows.append(row(condition, seed, f"{task}_reached", float(first > 0), ""))
+        rows.append(row(condition, seed, f"{task}_steps_to_threshold", first or updates * ENVS, "steps"))
     return rows
 
 

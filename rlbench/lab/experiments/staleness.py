@@ -12,6 +12,7 @@ tolerated depends on the learning rate. Source: a practitioners' guide to asynch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rlbench.lab.rows import Row, places, row, select
@@ -55,7 +56,7 @@ def measure(quick: bool, note: Callable[[str], None]) -> list[Row]:
     size = SIZES["quick" if quick else "full"]
     per_task = len(CONTROLS) * len(size["staleness"]) * size["seeds"]
     note(f"{per_task} trainings on each of 2 tasks, {size['seeds']} seeds")
-    found = together([lambda task=task: _train(task, size, note) for task in THRESHOLDS])
+    found = together([partial(_train, task, size, note) for task in THRESHOLDS])
     return [each for rows in found for each in rows]
 
 
