@@ -56,12 +56,13 @@ from rl_coach.spaces import (  # noqa: E402
     VectorObservationSpace,
 )
 from rl_coach.utils import force_list, squeeze_list  # noqa: E402
+from workers import train_async  # noqa: E402
 
 
 class EnvParameters(EnvironmentParameters):
-    def __init__(self, trial):
+    def __init__(self, trial, index):
         super().__init__(level="trial")
-        self.trial = trial
+        self.trial, self.index = trial, index
         self.frame_skip = 1
         self.default_input_filter, self.default_output_filter = NoInputFilter, NoOutputFilter
 
@@ -73,9 +74,9 @@ class EnvParameters(EnvironmentParameters):
 class Env(Environment):
     """The instrumented environment in Coach's own interface; it has one flag for the end of an episode."""
 
-    def __init__(self, trial, **parameters):
+    def __init__(self, trial, index, **parameters):
         super().__init__(**parameters)
-        self._env = trial.make_env(0)
+        self._env = trial.make_env(index)
         space = self._env.observation_space
         vector = VectorObservationSpace(space.shape[0], space.low, space.high)
         self.state_space = StateSpace({"observation": vector})
@@ -85,7 +86,8 @@ class Env(Environment):
         else:
             self.action_space = BoxActionSpace(int(space.shape[0]), space.low, space.high)
         self._continuous = not hasattr(space, "n")
-        self.reset_internal_state(True)
+        if index is not None:
+            self.reset_internal_state(True)
 
     def _take_action(self, action):
         action = np.asarray(action, np.float32).reshape(-1) if self._continuous else int(action)
@@ -105,29 +107,27 @@ class Env(Environment):
 
 class Adapter:
     def skip(self, trial):
+        if trial.mode == "async" and trial.algorithm not in ("ppo", "a2c"):
+            return "asynchronous training is wired for A3C, in place of PPO and A2C"
         return None
 
     def train(self, trial, probe):
         screen.log = screen.log_dict = screen.log_title = lambda *args, **kwargs: None
-        parameters = getattr(self, "_" + trial.algorithm)(trial)
-        manager = BasicRLGraphManager(
-            agent_params=parameters,
-            env_params=EnvParameters(trial),
-            schedule_params=ScheduleParameters(),
-            vis_params=VisualizationParameters(dump_csv=False),
-        )
+        weights = None
+        if trial.mode == "async":
+            weights = train_async(
+                trial, probe, lambda index: self._manager(trial, index), lambda agent: _tap(agent, probe, "main")
+            )
+        # After asynchronous training only the agent is wanted: its environment is never stepped.
+        manager = self._manager(trial, None if weights else 0)
         task = TaskParameters(experiment_path=tempfile.mkdtemp(), use_cpu=True, seed=trial.seed)
         manager.create_graph(task)
         agent = manager.get_agent()
-        _tap(agent, probe, "policy" if trial.algorithm == "sac" else "main")
-        if trial.algorithm in ("dqn", "sac"):
-            manager.heatup(EnvironmentSteps(trial.learning_starts))
-        # The body of the manager's own train_and_act, which knows no end in seconds.
-        with manager.phase_context(RunPhase.TRAIN):
-            manager.reset_internal_state(force_environment_reset=True)
-            while not probe.should_stop():
-                manager.act(EnvironmentSteps(1))
-                manager.train()
+        if weights:
+            network = agent.networks["main"].online_network
+            network.sess.run(network.update_weights_from_list, dict(zip(network.weights_placeholders, weights)))
+        else:
+            self._train_here(trial, probe, manager, agent)
         manager.environments[0].close()
         agent.phase = RunPhase.TEST
         discrete = hasattr(trial.spaces()[3], "n")
@@ -137,6 +137,27 @@ class Adapter:
             return int(action) if discrete else np.asarray(action, np.float32).reshape(-1)
 
         return policy
+
+    def _manager(self, trial, index):
+        return BasicRLGraphManager(
+            agent_params=getattr(self, "_a2c" if trial.mode == "async" else "_" + trial.algorithm)(trial),
+            env_params=EnvParameters(trial, index),
+            schedule_params=ScheduleParameters(),
+            vis_params=VisualizationParameters(dump_csv=False),
+        )
+
+    def _train_here(self, trial, probe, manager, agent):
+        _tap(agent, probe, "policy" if trial.algorithm == "sac" else "main")
+        if trial.algorithm in ("dqn", "sac"):
+            manager.heatup(EnvironmentSteps(trial.learning_starts))
+        # The body of the manager's own train_and_act, which knows no end in seconds.
+        with manager.phase_context(RunPhase.TRAIN):
+            manager.reset_internal_state(force_environment_reset=True)
+            while not probe.should_stop():
+                manager.act(EnvironmentSteps(1))
+                manager.train()
+        probe.report("env_steps", agent.total_steps_counter, "total_steps_counter of the agent")
+        probe.report("updates", agent.training_iteration, "training_iteration of the agent: for PPO all steps on one rollout are one")
 
     def _network(self, trial, network):
         first, *others = trial.net_arch
@@ -173,7 +194,11 @@ class Adapter:
         algorithm.policy_gradient_rescaler = PolicyGradientRescaler.GAE
         algorithm.estimate_state_value_using_gae = True
         algorithm.apply_gradients_every_x_episodes = 1
-        algorithm.num_steps_between_gradient_updates = trial.n_steps * trial.n_envs
+        rollout = trial.n_steps * trial.n_envs
+        if trial.mode == "async":
+            # Each worker updates by itself, after steps of its own.
+            rollout = trial.batch_size if trial.algorithm == "ppo" else trial.n_steps
+        algorithm.num_steps_between_gradient_updates = rollout
         algorithm.beta_entropy = trial.ent_coef
         return parameters
 
@@ -213,7 +238,8 @@ class Adapter:
 
 def _tap(agent, probe, wrapper):
     """Tap the network that acts and learns: Coach feeds it with numpy batches and applies gradients apart."""
-    online = agent.networks[wrapper].online_network
+    network = agent.networks[wrapper]
+    online, shared = network.online_network, network.global_network
     # With one network per head the policy's head is the last.
     last = "network_%d" % (len(online.network_parameters.heads_parameters) - 1)
     policy = [each for each in online.weights if last in each.name] or online.weights
@@ -221,7 +247,7 @@ def _tap(agent, probe, wrapper):
     predict, accumulate = TensorFlowArchitecture.predict, TensorFlowArchitecture.accumulate_gradients
     apply = TensorFlowArchitecture.apply_gradients
     size = sum(int(np.prod(each.shape)) for each in online.weights)
-    probe.describe_optimizer(type(online.optimizer).__name__, size)
+    probe.describe_optimizer(type((shared or online).optimizer).__name__, size)
 
     def tapped_predict(self, inputs, outputs=None, squeeze_output=True, initial_feed_dict=None):
         if self is not online or len(inputs["observation"]) > 1:
@@ -246,7 +272,14 @@ def _tap(agent, probe, wrapper):
         if self is online:
             probe.updated(self.sess.run(kernel), float(self.optimizer._lr))
 
-    batch = []
+    def tapped_sync(*args, **kwargs):
+        sync(*args, **kwargs)
+        # The optimizer is the server's; what came of its step are the weights that this worker acts with from here.
+        probe.updated(online.sess.run(kernel), float(shared.optimizer._lr))
+
+    batch, sync = [], network.apply_gradients_and_sync_networks
+    if shared:
+        network.apply_gradients_and_sync_networks = tapped_sync
     TensorFlowArchitecture.predict = tapped_predict
     TensorFlowArchitecture.accumulate_gradients = tapped_accumulate
     TensorFlowArchitecture.apply_gradients = tapped_apply
