@@ -5,7 +5,7 @@ import itertools
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from skrl import config
 from skrl.agents.torch.a2c import A2C
 from skrl.agents.torch.dqn import DQN
@@ -51,10 +51,11 @@ def environment(trial):
     Gymnasium's default resets one step later; skrl would store and learn that step, whose action is ignored. The price:
     skrl does not read ``final_obs``, so a time limit bootstraps from the next episode's first observation.
     """
-    if trial.n_envs == 1:
+    if trial.n_envs == 1 and trial.mode == "sync":
         return instrumented(trial, 0)
     makers = [lambda index=index: instrumented(trial, index) for index in range(trial.n_envs)]
-    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    vector = SyncVectorEnv if trial.mode == "sync" else AsyncVectorEnv
+    return vector(makers, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def instrumented(trial, index):
