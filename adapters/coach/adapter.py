@@ -157,7 +157,8 @@ class Adapter:
                 manager.act(EnvironmentSteps(1))
                 manager.train()
         probe.report("env_steps", agent.total_steps_counter, "total_steps_counter of the agent")
-        probe.report("updates", agent.training_iteration, "training_iteration of the agent: for PPO all steps on one rollout are one")
+        note = "training_iteration of the agent: for PPO all steps on one rollout are one"
+        probe.report("updates", agent.training_iteration, note)
 
     def _network(self, trial, network):
         first, *others = trial.net_arch

@@ -1,6 +1,8 @@
 """Drives the PyTorch functions of Spinning Up; the source on the guest's path is unchanged."""
 
+import csv
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import shim  # noqa: F401
@@ -80,6 +82,7 @@ class Adapter:
                 getattr(self, "_" + trial.algorithm)(trial, common)
             except Stop:
                 print("stopped: the budget is used up")
+            _report(probe, Path(folder) / "progress.txt")
         made[0].close()
         model, box = kept[0], made[0].action_space
 
@@ -125,3 +128,14 @@ class Adapter:
             update_after=trial.learning_starts,
             update_every=trial.train_freq,
         )
+
+
+def _report(probe, path):
+    """Pass on what the logger wrote last; SAC is stopped before it writes."""
+    with open(path) as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    if rows:
+        steps = float(rows[-1]["TotalEnvInteracts"])
+        probe.report("env_steps", steps, "TotalEnvInteracts of the last epoch")
+        note = "TotalEnvInteracts / Time: since the first reset"
+        probe.report("env_steps_per_s", steps / float(rows[-1]["Time"]), note)
