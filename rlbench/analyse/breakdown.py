@@ -45,7 +45,7 @@ def _process(ledgers: Ledgers, joined: Joined, window: Window, mine: Array) -> A
     gap_end = np.append(begin, window.end)
     learn = np.clip(_last_before(updates, gap_end) - gap_start, 0, None)
     rest = gap_end - gap_start - learn
-    acts = np.searchsorted(passes, gap_end) > np.searchsorted(passes, gap_start)
+    acts = np.searchsorted(passes, gap_end, side="right") > np.searchsorted(passes, gap_start, side="right")
     acting = acts | (learn > 0)
     return np.array([(end - begin).clip(0).sum(), rest[acting].sum(), learn.sum(), rest[~acting].sum()], dtype=float)
 

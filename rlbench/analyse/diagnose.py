@@ -95,7 +95,7 @@ def stale_weights(trial: Evidence) -> str | None:
     by_design = 0
     if isinstance(algorithm, PPO):
         by_design = algorithm.n_epochs * algorithm.n_steps * topology.n_envs // algorithm.batch_size - 1
-    if most <= by_design:
+    if most <= by_design or never_synced(trial):
         return None
     return (
         f"{100 * over:.0f} % of the consumed samples are more than {scenario.staleness.threshold} versions old, "

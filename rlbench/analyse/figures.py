@@ -23,6 +23,8 @@ from rlbench.catalog.scenario import Scenario
 from rlbench.store.schema import FIGURES
 
 ADAPTER_TOO_MUCH = 0.05
+# Of fewer looks at the stack no share can be told; at ten a second that is training of two seconds.
+FEWEST_STACKS = 20
 
 
 def analyse_trial(
@@ -75,6 +77,9 @@ def analyse_trial(
     for name in ("gpu_memory_mb", "gpu_utilisation"):
         if figures.get(name) is None:
             reasons[name] = "no GPU was used"
+    if "adapter_share" not in figures:
+        few = f"training was too short: the stack was looked at fewer than {FEWEST_STACKS} times"
+        reasons |= dict.fromkeys(("adapter_share", "probe_share"), few)
     if "straggler_ratio" not in figures and window:
         reasons["straggler_ratio"] = "one process steps all environments"
     if not outcome.get("tokens_per_step"):
@@ -114,7 +119,7 @@ def _whole(
     if start and len(joined.version_ns):
         figures["first_update_s"] = (int(joined.version_ns[0]) - start) / 1e9
     owners = outcome.get("owners")
-    if owners and sum(owners.values()):
+    if owners and sum(owners.values()) >= FEWEST_STACKS:
         figures["adapter_share"] = owners["adapter"] / sum(owners.values())
         figures["probe_share"] = owners["probe"] / sum(owners.values())
     if usage:

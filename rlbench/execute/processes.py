@@ -15,6 +15,7 @@ import psutil
 from rlbench.execute.guest import MARK
 
 _PR_SET_CHILD_SUBREAPER = 36
+_SHARED_MEMORY = Path("/dev/shm")
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError, ProcessLookupError, PermissionError)
 
 
@@ -77,17 +78,31 @@ def _alive(process: psutil.Process) -> bool:
         return False
 
 
+def shared_memory() -> set[Path]:
+    """Return the shared-memory segments that have a name on this machine."""
+    return set(_SHARED_MEMORY.iterdir()) if _SHARED_MEMORY.is_dir() else set()
+
+
+def _mapped(pid: int) -> set[Path]:
+    """Named shared-memory segments that process ``pid`` has mapped."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {Path(line[line.index("/") :]) for line in lines if f" {_SHARED_MEMORY}/" in line}
+
+
 class Usage:
     """Samples what a guest's process tree uses.
 
     ``take`` appends ``time_ns``, ``memory_mb`` (proportional set size), ``cpu_s`` (user + system, ended processes
-    included), ``processes``, ``threads``, and the GPU's figures where there is one.
+    included), ``processes``, ``threads``, and the GPU's figures where there is one. ``segments`` are those of shared
+    memory that the tree was seen to use and that were not there before it.
     """
 
     def __init__(self, pid: int, mark: str) -> None:
         self.pid, self.mark = pid, mark
         self.samples: list[dict[str, Any]] = []
+        self.segments: set[Path] = set()
         self._cpu: dict[int, float] = {}
+        self._foreign = shared_memory()
 
     def take(self) -> dict[str, Any] | None:
         """Take one sample and return it, or None when no process is left."""
@@ -99,6 +114,7 @@ class Usage:
                 times = process.cpu_times()
                 # Each process is booked by itself, at its last sight: children's times would count twice.
                 self._cpu[process.pid] = times.user + times.system
+                self.segments |= _mapped(process.pid) - self._foreign
                 threads += process.num_threads()
                 count += 1
         if not count:
@@ -113,6 +129,11 @@ class Usage:
         }
         self.samples.append(sample)
         return sample
+
+    def remove_segments(self) -> None:
+        """Remove the shared memory that the tree, now ended, left behind: it would stay until the machine restarts."""
+        for path in self.segments:
+            path.unlink(missing_ok=True)
 
 
 def _gpu(pids: set[int]) -> dict[str, float]:

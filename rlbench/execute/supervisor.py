@@ -50,7 +50,7 @@ def supervise(
 
     The guest is ended by force when it runs longer than ``limits.wall_s``, makes no environment step and no update
     for ``limits.stall_s``, or exceeds ``limits.memory_mb``. Whatever happens, Ctrl-C included, no process of it
-    is left.
+    is left, nor shared memory that it was seen to use.
     """
     adopt_orphans()
     mark = uuid.uuid4().hex
@@ -73,6 +73,7 @@ def supervise(
             verdict = _watch(guest, folder, limits, usage, progress)
         finally:
             end_family(guest.pid, mark)
+            usage.remove_segments()
             code_ended = guest.wait()
     wall = time.monotonic() - started
     ended = _judge(verdict, code_ended, folder, wall)

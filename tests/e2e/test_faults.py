@@ -66,6 +66,21 @@ def test_a_daemon_left_behind_is_ended(
     assert not psutil.pid_exists(int(note.read_text()))
 
 
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this system has no named shared memory to look into")
+def test_shared_memory_left_behind_is_removed(
+    oracle: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, other = (Path("/dev/shm") / f"rlbench-test-{tmp_path.name}-{os.getpid()}-{end}" for end in "ab")
+    monkeypatch.setenv("RLBENCH_TEST_SEGMENT", str(segment))
+    other.write_bytes(b"somebody else's")
+    try:
+        assert one(oracle("leaky", code=1), "leaky")["status"] == "killed"
+        assert not segment.exists()
+        assert other.exists()
+    finally:
+        other.unlink()
+
+
 def _started(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command("run", str(ORACLE / "scenario.toml"), "--adapters", str(ORACLE), *arguments),

@@ -1,5 +1,6 @@
 """Plays a script: the harness must find exactly what it says."""
 
+import mmap
 import multiprocessing
 import os
 import signal
@@ -8,9 +9,10 @@ import sys
 import time
 
 import numpy as np
-from script import LEARNER, SCRIPTS
+from script import FAULTS, LEARNER, SCRIPTS
 
 from rlbench.probe import clock
+from rlbench.probe.sampler import library_call
 from rlbench.probe.taps import Taps
 
 
@@ -19,9 +21,10 @@ class Adapter:
         return None
 
     def train(self, trial, probe):
-        if trial.variant not in SCRIPTS:
+        scripts = {**SCRIPTS, **FAULTS}
+        if trial.variant not in scripts:
             return getattr(self, "_" + trial.variant)(trial)
-        script = SCRIPTS[trial.variant]()
+        script = scripts[trial.variant]()
         base = clock.now_ns()
         layout, dim = trial.spaces()[:2]
         seen = {}
@@ -33,7 +36,39 @@ class Adapter:
             for _ in range(script.n_envs):
                 seen.update(queue.get())
         play(trial, probe, script, LEARNER, base, seen)
+        if trial.variant == "crowded":
+            taps = probe.updated.__self__
+            taps.facts = {"compute_threads": 1000}
+            taps.describe()
         return lambda observation: 0
+
+    def _busy(self, trial):
+        _step(trial)
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            sum(range(1000))
+        return lambda observation: 0
+
+    def _growing(self, trial):
+        env = trial.make_env(0)
+        env.reset(seed=0)
+        hoard = []
+        for _ in range(300):
+            hoard.append(b"x" * (2 << 20))
+            library_call(time.sleep, 0.05)
+            if env.step(0)[2]:
+                env.reset()
+        return lambda observation: 0
+
+    def _leaky(self, trial):
+        _step(trial)
+        path = os.environ["RLBENCH_TEST_SEGMENT"]
+        with open(path, "w+b") as file:
+            file.truncate(4096)
+            held = mmap.mmap(file.fileno(), 4096)
+        time.sleep(2)
+        assert held[0] == 0
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _raises(self, trial):
         _step(trial)

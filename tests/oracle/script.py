@@ -30,14 +30,14 @@ class Script:
         """Name of the process that steps ``env``."""
         return "actor-%d" % env if self.actors else LEARNER
 
-    def collect(self, steps, version, act=1 * MS, step=2 * MS):
-        """Every environment makes ``steps`` steps by ``version``; acting and stepping take the times given.
+    def collect(self, steps, version, act=1 * MS, step=2 * MS, envs=None):
+        """Every environment (or those of ``envs``) makes ``steps`` steps by ``version``, in the times given.
 
         Returns the samples in the order in which they were acted on.
         """
         done = []
         for _ in range(steps):
-            current = [(env, self._number[env] - 1) for env in range(self.n_envs)]
+            current = [(env, self._number[env] - 1) for env in (range(self.n_envs) if envs is None else envs)]
             self.now += act
             for sample in current:
                 self._event(self.process(sample[0]), "act", samples=[sample], version=version)
@@ -133,11 +133,11 @@ def unreadable():
     return script
 
 
-def overwritten():
+def overwritten(rounds=4, **times):
     """A buffer that keeps views: by the time it is learned from, each row is the last observation of its episode."""
     script = Script(2)
-    for _ in range(4):
-        rollout = script.collect(EPISODE, script.version)
+    for _ in range(rounds):
+        rollout = script.collect(EPISODE, script.version, **times)
         script.learn([script.terminal(sample) for sample in rollout])
     return script
 
@@ -158,4 +158,56 @@ def actors():
     return script
 
 
+def sound():
+    """Nothing holds it back: acting, stepping and learning take about a third of the time each."""
+    return _rounds()
+
+
+def _rounds(rounds=8, backward=2 * MS, acting=None, taken=None, **times):
+    """Rounds of three steps in each of two environments and two updates on all of them (or on ``taken``)."""
+    script = Script(2)
+    for _ in range(rounds):
+        version = script.version if acting is None else acting(script)
+        rollout = script.collect(3, version, **{"act": 2 * MS, "step": 1 * MS, **times})
+        for _ in range(2):
+            script.learn(rollout[:taken], backward=backward)
+    return script
+
+
+def never_synced():
+    """Acts with the first weights to the end."""
+    return _rounds(rounds=30, acting=lambda script: 0)
+
+
+def stale():
+    """Acts with weights that are four updates old."""
+    return _rounds(acting=lambda script: max(0, script.version - 4))
+
+
+def _workers(uneven):
+    """Two actor processes; ``uneven(turn)`` says which of them step in each turn."""
+    script = Script(2, actors=True)
+    rollout = []
+    for turn in range(24):
+        rollout += script.collect(2, script.made(), envs=uneven(turn), act=1 * MS)
+        if turn % 4 == 3:
+            script.learn(rollout, backward=6 * MS)
+            script.learn(rollout, backward=6 * MS)
+            rollout = []
+    return script
+
+
 SCRIPTS = {"sync": sync, "late": late, "unreadable": unreadable, "overwritten": overwritten, "actors": actors}
+FAULTS = {
+    "sound": sound,
+    "stale": stale,
+    "never_synced": never_synced,
+    "env_bound": lambda: _rounds(step=8 * MS),
+    "act_bound": lambda: _rounds(act=12 * MS),
+    "learner_bound": lambda: _rounds(backward=30 * MS),
+    "overflow": lambda: _rounds(taken=3),
+    "foreign": lambda: overwritten(8, act=3 * MS, step=1 * MS),
+    "silent": lambda: _workers(lambda turn: [0] if turn > 12 else [0, 1]),
+    "straggler": lambda: _workers(lambda turn: [0, 1] if turn % 4 == 3 else [0]),
+    "crowded": lambda: _workers(lambda turn: [0, 1]),
+}
