@@ -23,14 +23,17 @@ HEADINGS = {
 MODES = ["sync", "workers", "async"]
 
 # Put behind a library's name wherever a figure of it is shown.
-SYMBOLS = {"audit": "≠", "learning": "✗", "drift": "~", "status": "!"}
+SYMBOLS = {"ours": "◆", "audit": "≠", "learning": "✗", "drift": "~", "status": "!"}
 SYMBOL_MEANINGS = {
+    "◆": "rlbench's own pipeline, not a library under test",
     "≠": "settings differ from the scenario",
     "✗": "does not learn",
     "~": "machine drifted",
     "!": "not all trials ok",
 }
 
+# The contestant that is rlbench's own (adapters/reference): always marked as such, and below the libraries.
+OURS = "reference"
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -70,7 +73,12 @@ def group_trials(trials: pd.DataFrame) -> list[Group]:
     for group in found:
         name, order = str(group.key["library"]), group.trials["order"].min()
         first[name] = min(first.get(name, math.inf), math.inf if pd.isna(order) else float(order))
-    return sorted(found, key=lambda each: (str(each.key["scenario"]), *_place(each, first)))
+    return sorted(found, key=lambda each: (str(each.key["scenario"]), is_ours(each), *_place(each, first)))
+
+
+def is_ours(group: Group) -> bool:
+    """Whether the group is of rlbench's own pipeline, or a variant of it."""
+    return str(group.key["library"]).partition(":")[0] == OURS
 
 
 def varying(groups: list[Group]) -> list[str]:
@@ -119,7 +127,7 @@ def by_seed(group: Group, figure: str) -> dict[int, float]:
 
 def markers(group: Group, audit: pd.DataFrame | None = None) -> list[Marker]:
     """Return what must be said beside the group's figures; ``audit`` adds which settings differ."""
-    found = []
+    found = [Marker(SYMBOLS["ours"], SYMBOL_MEANINGS[SYMBOLS["ours"]])] if is_ours(group) else []
     n_ok = len(group.ok)
     differing = group.ok[group.ok["audit_ok"].eq(False).fillna(False).astype(bool)]
     if len(differing):

@@ -205,3 +205,15 @@ def test_runs_are_kept_apart_and_a_foreign_baseline_is_said(tmp_path: Path) -> N
 def test_an_unknown_baseline_names_the_nearest(run: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'cleanrl'"):
         compare_json(read_table(run, "trials"), "cleanlr")
+
+
+def test_our_own_pipeline_is_marked_and_below_the_libraries(tmp_path: Path) -> None:
+    rows = [trial_row(library, 0, order=order) for order, library in enumerate(["reference", "sb3", "reference:x"])]
+    trials = read_table(build_run(tmp_path, rows=rows), "trials")
+    shown = text(run_table(trials))
+    names = [each["library"] for each in run_json(trials)["groups"]]
+    assert names == ["sb3", "reference", "reference:x"]
+    assert line(shown, "reference ◆")
+    assert "◆ rlbench's own pipeline, not a library under test" in shown
+    assert "◆" not in line(shown, "sb3")
+    assert "reference: rlbench's own pipeline" in text(compare_table(trials, "sb3"))
