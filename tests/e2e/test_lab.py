@@ -1,0 +1,59 @@
+"""`rlbench lab` as a user runs it: the quick sizes of the experiments that take two minutes together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rlbench.lab.catalog import experiments
+from rlbench.lab.verdicts import FAILS, HOLDS, UNTESTED
+from tests.conftest import Cli
+
+pytestmark = pytest.mark.e2e
+
+CHOSEN = ["buffer-races", "false-sharing", "lora-freeze", "lora-traffic", "stragglers", "sync", "sync-nccl"]
+
+
+def test_every_experiment_ends_with_rows_chart_and_verdict(cli: Cli, tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    done = cli("lab", "run", ",".join(CHOSEN), "--quick", "--results", "lab", "--json")
+    told = json.loads(done.stdout)
+    folder = tmp_path / told["results"]
+    assert [each["experiment"] for each in told["experiments"]] == CHOSEN
+    for each in told["experiments"]:
+        name = each["experiment"]
+        assert each["status"] == "ok", each["output"]
+        assert each["verdict"] in (HOLDS, FAILS, UNTESTED)
+        assert any(character.isdigit() for character in each["sentence"])
+        assert each["sizes"] == experiments()[name].sizes["quick"]
+        assert {"python", "numpy"} <= each["versions"].keys()
+        rows = pq.read_table(folder / "measurements" / f"{name}.parquet").to_pylist()
+        assert rows
+        assert all(row["value"] is not None or row["reason"] for row in rows)
+        for suffix in ("png", "svg"):
+            assert (folder / "charts" / f"{name}.{suffix}").stat().st_size > 1000
+    page = (folder / "lab.html").read_text()
+    assert all(each["sentence"].split(";")[0].split("[")[0][:40] in page for each in told["experiments"])
+    assert set(Path("/dev/shm").iterdir()) <= before | set(Path("/dev/shm").glob("sem.*"))
+
+    # What does not depend on this machine's speed.
+    by_name = {each["experiment"]: each for each in told["experiments"]}
+    assert by_name["lora-traffic"]["sentence"].startswith("64 times holds (262,144 / 4,096 = 64)")
+    assert "2.00 times the bytes" in by_name["sync"]["sentence"]
+    assert "shards lost and tore none" in by_name["buffer-races"]["sentence"]
+    assert "a silent actor is never told of, a dead one after" in by_name["stragglers"]["sentence"]
+
+
+def test_a_wrong_name_is_told_before_anything_is_built(cli: Cli, tmp_path: Path) -> None:
+    done = cli("lab", "run", "bufer-lock", code=2, RLBENCH_CACHE=str(tmp_path / "empty"))
+    assert "unknown experiment 'bufer-lock'; did you mean 'buffer-lock'?" in done.stderr
+    assert not (tmp_path / "empty").exists()
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_list_and_its_help(cli: Cli) -> None:
+    assert "buffer-lock" in cli("lab", "list").stdout
+    assert "rlbench lab run all" in cli("lab", "run", "--help").stdout
