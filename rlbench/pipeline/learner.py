@@ -10,6 +10,7 @@ import torch.distributed as dist
 from rlbench.pipeline import algorithm, returns, staleness
 from rlbench.pipeline.actor import wait_until
 from rlbench.pipeline.adam import AdamFlat
+from rlbench.pipeline.gradient import Gradient, applies
 from rlbench.pipeline.replay import AdaptiveDepth
 from rlbench.pipeline.sync import FlatBuffer, all_reduce_gradients, broadcast_packed
 
@@ -28,6 +29,7 @@ class Learner:
         self.buffer = FlatBuffer(policy.parameters())
         self.optimizer = AdamFlat(self.buffer, lr=settings.learning_rate, eps=settings.adam_eps)
         self.version = 0
+        self._differentiate = Gradient(policy, settings) if applies(policy) else self.by_autograd
         self._order = torch.Generator().manual_seed(settings.seed + 1000 * rank)
 
     def learn(self, records):
@@ -49,8 +51,23 @@ class Learner:
         limit = self.settings.staleness_threshold
         return limit is None or self.version - int(record["version"].max()) <= limit
 
-    def _step(self, observations, actions, old_log_prob, advantages, targets, weights=None):
-        """One optimizer step on one minibatch."""
+    def _step(self, *minibatch):
+        """One optimizer step on one minibatch: columns as ``_batch`` returns them."""
+        s, gradient = self.settings, self.buffer.gradient
+        self._differentiate(*minibatch)
+        if s.learners > 1:
+            all_reduce_gradients(gradient, self.version, s.gradient_sync_every)
+        norm = torch.linalg.vector_norm(gradient)
+        gradient.mul_((s.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+        self.optimizer.step()
+        self.version += 1
+        if self._publish is not None and self.version % s.weight_sync_every == 0:
+            if s.learners > 1:
+                broadcast_packed(self.buffer)
+            self._publish(self.buffer.flat, self.version)
+
+    def by_autograd(self, observations, actions, old_log_prob, advantages, targets, weights=None):
+        """Write the gradient of the minibatch's loss into the flat buffer."""
         s, policy = self.settings, self.policy
         outputs, values = policy(observations)
         log_prob, log_p = policy.distribution.log_prob(outputs, actions, policy.log_std)
@@ -63,19 +80,8 @@ class Learner:
         loss = loss + s.vf_coef * algorithm.value_loss(values, targets, weights)
         if s.ent_coef:
             loss = loss - s.ent_coef * policy.distribution.entropy(log_p, policy.log_std)
-        gradient = self.buffer.gradient
-        gradient.zero_()
+        self.buffer.zero_gradient()
         loss.backward()
-        if s.learners > 1:
-            all_reduce_gradients(gradient, self.version, s.gradient_sync_every)
-        norm = torch.linalg.vector_norm(gradient)
-        gradient.mul_((s.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
-        self.optimizer.step()
-        self.version += 1
-        if self._publish is not None and self.version % s.weight_sync_every == 0:
-            if s.learners > 1:
-                broadcast_packed(self.buffer)
-            self._publish(self.buffer.flat, self.version)
 
     def _batch(self, records):
         """Return ``([observations, actions, log_prob, advantages, targets(, weights)], versions)``, rows first."""

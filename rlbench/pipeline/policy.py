@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+# log sqrt(2 pi), of the normal density.
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Categorical:
@@ -81,16 +82,16 @@ class Gaussian:
 
     def behaviour_log_prob(self, outputs, noise, log_std, actions):
         """Return the log probability (T, n_envs) of what was sampled with ``noise`` and ``log_std`` (T, 1, dim)."""
-        return (-0.5 * noise**2 - log_std - np.float32(_HALF_LOG_2PI)).sum(-1)
+        return (-0.5 * noise**2 - log_std - np.float32(HALF_LOG_2PI)).sum(-1)
 
     def log_prob(self, outputs, actions, log_std):
         """Return log probabilities (B,) and None."""
         z = (actions - outputs) * torch.exp(-log_std)
-        return -0.5 * z.square().sum(1) - log_std.sum() - self.outputs * _HALF_LOG_2PI, None
+        return -0.5 * z.square().sum(1) - log_std.sum() - self.outputs * HALF_LOG_2PI, None
 
     def entropy(self, log_p, log_std):
         """Return the entropy, a scalar tensor."""
-        return log_std.sum() + self.outputs * (0.5 + _HALF_LOG_2PI)
+        return log_std.sum() + self.outputs * (0.5 + HALF_LOG_2PI)
 
     def greedy(self, outputs):
         """Return the mean of one row, clipped to the space."""
