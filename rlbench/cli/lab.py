@@ -67,7 +67,13 @@ def run_lab(
     # Results come after the environment: a run that cannot begin leaves no folder behind.
     python = interpreter(lambda message: errors.print(escape(message)))
     folder = store.begin(results, quick)
-    machine = jsonlib.loads((folder / "lab.json").read_text())["machine"]
+    facts = jsonlib.loads((folder / "lab.json").read_text())
+    machine = facts["machine"]
+    if facts["load_average"] > machine["cores_usable"] / 2:
+        errors.print(
+            f"the machine is busy (load average {facts['load_average']:g} on {machine['cores_usable']} cores): "
+            "intervals will be wide"
+        )
     entries: list[dict[str, Any]] = []
     try:
         for number, experiment in enumerate(chosen, 1):

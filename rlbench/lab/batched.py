@@ -95,7 +95,8 @@ class Adam:
             gradient = gradient * mask
         gradient = gradient * (self.max_norm / gradient.norm(dim=1, keepdim=True).clamp_min(self.max_norm))
         on = torch.ones_like(self.steps) if runs is None else runs.view(-1, 1).to(self.steps.dtype)
-        self.steps += on
+        # A parameter begins to count when it is thawed, as one of torch's does that had no gradient until then.
+        self.steps = self.steps + (on if mask is None else on * mask)
         self.mean.lerp_(gradient, 0.1 * on)
         self.square.lerp_(gradient * gradient, 0.001 * on)
         steps = self.steps.clamp_min(1)

@@ -60,6 +60,7 @@ def begin(results: Path, quick: bool) -> Path:
     facts = {
         "schema_version": LAB_SCHEMA_VERSION, "rlbench": __version__, "commit": git_commit(), "quick": quick,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"), "machine": machine(),
+        "load_average": round(os.getloadavg()[0], 1),
     }  # fmt: skip
     try:
         folder, number = base, 1

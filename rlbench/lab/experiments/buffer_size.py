@@ -27,7 +27,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "full": {"capacities": [1, 2, 4, 8, 16, 64], "repeats": 6, "seconds": 2.0},
 }
 CHART: dict[str, Any] = {
-    "x": "rollouts that may wait per actor (thin lines: adaptive)",
+    "x": "rollouts that may wait per actor",
     "panels": [
         {"metric": "wait_percent", "title": "Actors wait for room", "log": "x"},
         {"metric": "age_ms", "title": "Age of a rollout when taken", "log": "xy"},
