@@ -40,20 +40,21 @@ def cells(metric: str, values: dict[tuple[str, float | None], float], drift: boo
 
 
 def lock_rows(saturated: float, paced: float) -> list[Row]:
-    one, shards, queue = (buffer_lock.ONE, 50), (buffer_lock.SHARDS, 50), (buffer_lock.QUEUE, 50)
+    one, each, shards, queue = (
+        (way, 50) for way in (buffer_lock.ONE, buffer_lock.PER_SHARD, buffer_lock.SHARDS, buffer_lock.QUEUE)
+    )
     full = cells("items_per_s", {one: 100.0, shards: 100 * saturated, queue: 5.0})
-    return full + cells("paced_items_per_s", {one: 100.0, shards: 100 * paced})
+    return full + cells("paced_items_per_s", {one: 100.0, each: 50.0, shards: 100 * paced})
 
 
 @pytest.mark.parametrize(
-    ("saturated", "paced", "expected"),
-    [(3.0, 2.0, HOLDS), (3.0, 1.0, FAILS), (0.9, 1.0, FAILS)],
+    ("saturated", "paced", "expected"), [(0.5, 2.5, HOLDS), (3.5, 1.05, FAILS), (0.9, 0.95, FAILS)]
 )
 def test_buffer_lock(saturated: float, paced: float, expected: str) -> None:
     found, sentence = buffer_lock.verdict(lock_rows(saturated, paced))
     assert found == expected
-    assert f"{saturated:.2f}".rstrip("0") in sentence
-    assert ("nothing else to do" in sentence) == (saturated > 1 and expected == FAILS)
+    for factor in (saturated, paced, 2 * paced, 20 * saturated):
+        assert f"{factor:.3g}" in sentence
 
 
 def test_buffer_lock_undecided_when_repeats_disagree() -> None:
