@@ -96,13 +96,18 @@ def run_lab(
         raise typer.Exit(130) from None
     if as_json:
         rows = [
-            {**each, "sizes": jsonlib.loads(each["sizes"]), "versions": jsonlib.loads(each["versions"])}
+            {
+                **each,
+                "sizes": jsonlib.loads(each["sizes"]),
+                "versions": jsonlib.loads(each["versions"]),
+                "conditions": page.conditions(each, machine),
+            }
             for each in entries
         ]
         typer.echo(jsonlib.dumps({"results": str(folder), "experiments": rows}, indent=1, ensure_ascii=False))
     else:
         for each in entries:
-            typer.echo(f"{each['experiment']}: {_said(each)}")
+            typer.echo(f"{each['experiment']}: {_said(each)}\n    {page.conditions(each, machine)}")
         typer.echo(f"\nParquet  {folder}/{{measurements,verdicts}}/\ncharts   {folder}/charts/ (PNG and SVG)")
         typer.echo(f"page     {folder}/lab.html")
     if any(each["status"] != "ok" for each in entries):

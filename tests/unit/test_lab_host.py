@@ -85,6 +85,7 @@ def test_an_experiment_leaves_rows_chart_verdict_and_page(known: Any, tmp_path: 
     done = invoke(tmp_path, "fine", "--quick")
     assert done.exit_code == 0, done.output
     assert "fine: does not hold here (quick sizes): two is twice as fast, 4 rows." in done.stdout
+    assert "quick sizes: repeats 2" in " ".join(done.stdout.split())
     folder = folder_of(tmp_path)
     table = pq.read_table(folder / "measurements" / "fine.parquet")
     assert table.schema.metadata[b"rlbench_lab_schema"] == b"1"
@@ -112,6 +113,7 @@ def test_one_that_fails_gets_a_row_and_the_next_one_runs(known: Any, tmp_path: P
     assert entries["broken"]["verdict"] is None
     assert entries["fine"]["verdict"] == "does not hold here"
     assert entries["fine"]["sentence"].endswith("8 rows.")
+    assert entries["fine"]["conditions"].endswith("full sizes: repeats 4")
     html = (folder_of(tmp_path) / "lab.html").read_text()
     assert "nothing to divide by" in html
     assert "twice as fast" in html
