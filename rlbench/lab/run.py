@@ -109,7 +109,7 @@ def _follow(guest: subprocess.Popen[bytes], notes: Path, limit: float, say: Say)
     started, told = time.monotonic(), 0
     while True:
         ended = guest.poll() is not None
-        text = notes.read_text() if notes.is_file() else ""
+        text = notes.read_text(errors="replace") if notes.is_file() else ""
         whole = text[: text.rfind("\n") + 1].splitlines()
         for line in whole[told:]:
             say(line)
