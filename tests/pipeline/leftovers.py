@@ -1,22 +1,12 @@
-"""Segments of shared memory that nobody uses: what a killed process would leave behind."""
+"""Named segments of shared memory: what a process that is killed would leave behind."""
 
-import glob
-import os
-
-
-def segments():
-    """Names under /dev/shm."""
-    return set(os.listdir("/dev/shm"))
+import re
 
 
-def orphans(before):
-    """Names that came to /dev/shm after ``before`` and that no living process maps (other programs' are in use)."""
-    new = segments() - before
-    for path in glob.glob("/proc/[0-9]*/maps"):
-        try:
-            with open(path) as file:
-                mapped = file.read()
-        except OSError:
-            continue
-        new = {name for name in new if "/dev/shm/" + name not in mapped}
-    return sorted(new & segments())
+def segments_of(pid):
+    """Return the names under /dev/shm that process ``pid`` has mapped; there all of them outlive a kill.
+
+    Looked up per process, not by listing /dev/shm: other programs come and go there.
+    """
+    with open("/proc/%d/maps" % pid) as file:
+        return set(re.findall(r"/dev/shm/(\S+)", file.read()))

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from multiprocessing import shared_memory
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,7 @@ from rlbench.pipeline.policy import Categorical, Gaussian
 from rlbench.pipeline.processes import PipelineError
 from rlbench.pipeline.settings import Settings
 from rlbench.pipeline.trainer import train
-from tests.pipeline.leftovers import orphans, segments
+from tests.pipeline.leftovers import segments_of
 
 SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "learning_rate": 1e-3, "n_envs": 4, "seed": 3}
 
@@ -44,11 +45,9 @@ def run(make_env=cartpole, dim=4, distribution=None, note=None, should_stop=lamb
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
-    before = segments()
+def no_process_is_left():
     yield
     assert multiprocessing.active_children() == []
-    assert orphans(before) == []
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -163,6 +162,8 @@ def test_a_dead_actor_ends_what_cannot_go_on():
 @pytest.mark.parametrize("learners", [1, 2])
 def test_a_killed_learner_ends_the_run(learners):
     def note(crew):
+        for name in [*crew.running("actor"), *crew.running("learner")]:
+            assert segments_of(crew.pid(name)) == set()
         threading.Timer(0.5, os.kill, (crew.pid("learner %d" % (learners - 1)), signal.SIGKILL)).start()
 
     begun = time.monotonic()
@@ -189,11 +190,19 @@ def test_a_killed_trainer_leaves_no_process_and_no_segment():
         time.sleep(0.05)
     children = descendants(trainer.pid)
     time.sleep(0.5)
+    assert [segments_of(pid) for pid in (trainer.pid, *children)] == [set()] * 4
     os.kill(trainer.pid, signal.SIGKILL)
     trainer.join()
     while any(os.path.exists("/proc/%d/cwd" % pid) and running(pid) for pid in children):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_named_segment_would_be_seen():
+    segment = shared_memory.SharedMemory(create=True, size=4096)
+    assert segment.name in segments_of(os.getpid())
+    segment.close()
+    segment.unlink()
 
 
 def running(pid):
