@@ -14,10 +14,11 @@ from rlbench.pipeline.buffer import ShardedBuffer
 from rlbench.pipeline.learner import Learner, run_learner
 from rlbench.pipeline.policy import ActorCritic
 from rlbench.pipeline.processes import Crew, PipelineError
-from rlbench.pipeline.sync import FlatBuffer, WeightPublisher
+from rlbench.pipeline.sync import FlatBuffer, WeightPublisher, WeightReader
 
 _LOOK_S = 0.01
 _STOP_S = 60.0
+_LOST = ": the run ends, its weights are lost"
 
 
 @dataclass
@@ -80,15 +81,15 @@ def train(make_env, observation_dim, distribution, settings, should_stop=lambda:
         crew.end()
     if len({board.learner(i)["checksum"][0] for i in range(settings.learners)}) > 1:
         raise PipelineError("the learners ended with different weights: the last broadcast did not reach all of them")
-    publisher_version = publisher.version
-    weights.unpack(torch.from_numpy(publisher.halves[publisher.sequence[0] & 1]))
+    version = WeightReader(publisher).read(weights.flat)
+    weights.unpack()
     shards = [buffer.shard(i) for i in range(settings.actors)]
     for shard in shards:
         # Nobody reads any more: looking once counts what was overwritten since.
         shard.get(0)
     overwritten = sum(shard.dropped for shard in shards)
     samples = settings.n_steps * settings.envs_per_actor
-    return _result(policy, board, settings, begun, publisher_version, overwritten * samples, deaths)
+    return _result(policy, board, settings, begun, version, overwritten * samples, deaths)
 
 
 def _watch(crew, board, settings, should_stop):
@@ -96,20 +97,9 @@ def _watch(crew, board, settings, should_stop):
     deaths, stopped_at = [], None
     while crew.running("learner"):
         for name, sentence in crew.wait(_LOOK_S):
-            if name.startswith("learner"):
-                raise PipelineError(sentence + ": the run ends, its weights are lost")
-            if settings.mode == "workers":
-                raise PipelineError(sentence + ": the rollout it owed will never be complete")
-            left = crew.running("actor")
-            orphans = [
-                rank
-                for rank in range(settings.learners)
-                if not any(int(each.split()[1]) % settings.learners == rank for each in left)
-            ]
-            if orphans:
-                raise PipelineError(sentence + ": it was the last actor of learner %d" % orphans[0])
+            left = _left_after(name, sentence, crew, settings)
             deaths.append(sentence)
-            print("%s: %d actors go on" % (sentence, len(left)), file=sys.stderr, flush=True)
+            print("%s: %d actors go on" % (sentence, left), file=sys.stderr, flush=True)
         steps = sum(board.actor(i)["env_steps"][0] for i in range(settings.actors))
         spent = settings.mode == "async" and steps >= settings.env_steps
         if stopped_at is None and (spent or should_stop()):
@@ -117,12 +107,25 @@ def _watch(crew, board, settings, should_stop):
             stopped_at = time.monotonic()
         if stopped_at is not None and time.monotonic() - stopped_at > _STOP_S:
             raise PipelineError("%s did not stop within %d s" % (crew.running("learner")[0], _STOP_S))
-    dead = crew.wait(0)
-    for name, sentence in dead:
+    for name, sentence in crew.wait(0):
         if name.startswith("learner"):
-            raise PipelineError(sentence + ": the run ends, its weights are lost")
+            raise PipelineError(sentence + _LOST)
     board.stop[0] = 1
     return deaths
+
+
+def _left_after(name, sentence, crew, settings):
+    """Return how many actors go on after the death of process ``name``; raises PipelineError when the run cannot."""
+    if name.startswith("learner"):
+        raise PipelineError(sentence + _LOST)
+    if settings.mode == "workers":
+        raise PipelineError(sentence + ": the rollout it owed will never be complete")
+    left = crew.running("actor")
+    served = {int(each.split()[1]) % settings.learners for each in left}
+    for rank in range(settings.learners):
+        if rank not in served:
+            raise PipelineError(sentence + ": it was the last actor of learner %d" % rank)
+    return len(left)
 
 
 def _in_process(make_env, observation_dim, policy, settings, should_stop):
