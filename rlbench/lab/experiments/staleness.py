@@ -101,17 +101,17 @@ def _kept(rows: list[Row], task: str, at: float) -> str:
 
 
 def _changes(rows: list[Row]) -> str:
-    """Say what each control changes at the smallest staleness of 10 or more, beyond all thresholds."""
+    """Say what each control changes at a staleness beyond all thresholds: 20, or the nearest that was run."""
     told = []
     for task in CLAIMED:
-        at = min((place for place in places(rows, f"{task}_return", "none") if place >= 10), default=None)
+        at = min(places(rows, f"{task}_return", "none"), key=lambda place: abs(place - 20))
         none = select(rows, f"{task}_return", "none", at)
         changes = [
             f"{name} {gain.text(2)}"
             for name in CONTROLS[1:]
             if (gain := difference(select(rows, f"{task}_return", name, at), none)) is not None
         ]
-        if at is not None and changes:
+        if changes:
             told.append(f"{task} at {at:g}: {', '.join(changes)}")
     return f"against no control, returns change by ({'; '.join(told)})"
 
