@@ -138,16 +138,21 @@ def run_actor(index, make_env, policy, settings, buffer, publisher, board):
     collector = Collector(envs, policy, [settings.seed, index], [1000 * settings.seed + i for i in numbers])
     in_turn = settings.mode == "workers"
 
+    beat = row["beat"]
+
     def refresh():
         nonlocal version
+        beat[0] += 1
         if reader.changed():
             version = reader.read(flat.flat)
         return version
 
     def keep():
+        beat[0] += 1
         return version
 
     def may_go():
+        beat[0] += 1
         return board.rounds[0] >= done if in_turn else shard.free()
 
     done = 0

@@ -13,6 +13,7 @@ FIELDS = (
     "lag_sum",
     "lag_max",
     "checksum",
+    "beat",
 )
 _MESSAGE = 512
 _ROW = LINE + _MESSAGE
@@ -23,7 +24,7 @@ class Board:
 
     ``stop[0]`` is set by the trainer and means: end now. ``rounds[0]`` counts the rounds that learner 0 has finished.
     Every other counter is ``board.actor(i)[field][0]`` or ``board.learner(i)[field][0]``, ``field`` one of FIELDS;
-    ``checksum`` is that of a learner's final weights.
+    ``checksum`` is that of a learner's final weights, ``beat`` grows with everything that a process does, waiting too.
 
     >>> board = Board(actors=2, learners=1)
     >>> board.actor(1)["env_steps"][0] = 40

@@ -184,6 +184,11 @@ def _take(shards, wanted, fresh, board, row):
     dropped.
     """
     records = []
+
+    def anything():
+        row["beat"][0] += 1
+        return board.stop[0] or any(len(shard) for shard in shards)
+
     while not board.stop[0]:
         for shard in shards:
             found = shard.get(1)
@@ -197,7 +202,7 @@ def _take(shards, wanted, fresh, board, row):
                 row["dropped"][0] += record["reward"].size
             if len(records) == wanted:
                 return records
-        row["wait_ns"][0] += wait_until(lambda: board.stop[0] or any(len(shard) for shard in shards))
+        row["wait_ns"][0] += wait_until(anything)
     return None
 
 

@@ -20,6 +20,7 @@ class Settings:
     gradient_sync_every  updates between two all-reduces of the learners' gradients
     correction      "vtrace": importance sampling corrects for the policy that acted; "none". Asynchronous only
     staleness_form, staleness_threshold  weight of a sample in the loss, see ``rlbench.pipeline.staleness``
+    silent_s        a process that has not moved for so many seconds is named
     start_method    "fork" or "spawn"
     """
 
@@ -52,6 +53,7 @@ class Settings:
     staleness_form: str = "none"
     staleness_threshold: int | None = None
     seed: int = 0
+    silent_s: float = 5.0
     start_method: str = "fork"
 
     def __post_init__(self):

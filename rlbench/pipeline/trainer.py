@@ -28,7 +28,8 @@ class Result:
     Lags are in optimizer steps, over all consumptions of samples. ``learned`` are samples that were learned from,
     ``dropped`` those that were not, because they were too stale or overwritten; the rest of ``env_steps`` was under way
     when the run ended. ``actor_wait`` is the share of the actors' time that they waited
-    for the learner or for room. ``deaths`` are sentences about processes that died while the rest went on.
+    for the learner or for room. ``deaths`` and ``silences`` are sentences about processes that died, or did not move
+    for a while, while the rest went on.
     """
 
     policy: ActorCritic
@@ -41,6 +42,7 @@ class Result:
     dropped: int
     actor_wait: float
     deaths: list = field(default_factory=list)
+    silences: list = field(default_factory=list)
 
 
 def train(make_env, observation_dim, distribution, settings, should_stop=lambda: False, note=None):
@@ -74,7 +76,7 @@ def train(make_env, observation_dim, distribution, settings, should_stop=lambda:
                 crew.start("learner %d" % i, run_learner, i, policy, settings, buffer, publisher, board, store)
             if note is not None:
                 note(crew)
-            deaths = _watch(crew, board, settings, should_stop)
+            deaths, silences = _watch(crew, board, settings, should_stop)
         except BaseException:
             crew.kill()
             raise
@@ -89,17 +91,21 @@ def train(make_env, observation_dim, distribution, settings, should_stop=lambda:
         shard.get(0)
     overwritten = sum(shard.dropped for shard in shards)
     samples = settings.n_steps * settings.envs_per_actor
-    return _result(policy, board, settings, begun, version, overwritten * samples, deaths)
+    return _result(policy, board, settings, begun, version, overwritten * samples, deaths, silences)
 
 
 def _watch(crew, board, settings, should_stop):
-    """Look after the processes until the learners are done; return what is to be said about those that died."""
-    deaths, stopped_at = [], None
+    """Look after the processes until the learners are done; return sentences about the dead, and about the silent."""
+    deaths, silences, stopped_at = [], [], None
+    movement = _Movement(board, settings.silent_s)
     while crew.running("learner"):
         for name, sentence in crew.wait(_LOOK_S):
             left = _left_after(name, sentence, crew, settings)
             deaths.append(sentence)
             print("%s: %d actors go on" % (sentence, left), file=sys.stderr, flush=True)
+        for sentence in movement.silent(crew):
+            silences.append(sentence)
+            print(sentence, file=sys.stderr, flush=True)
         steps = sum(board.actor(i)["env_steps"][0] for i in range(settings.actors))
         spent = settings.mode == "async" and steps >= settings.env_steps
         if stopped_at is None and (spent or should_stop()):
@@ -111,7 +117,31 @@ def _watch(crew, board, settings, should_stop):
         if name.startswith("learner"):
             raise PipelineError(sentence + _LOST)
     board.stop[0] = 1
-    return deaths
+    return deaths, silences
+
+
+class _Movement:
+    """Tells once of each process that does nothing, not even wait: stopped, or stuck in an environment's step."""
+
+    def __init__(self, board, after_s):
+        self._board, self._after_s = board, after_s
+        self._moved = {}
+
+    def silent(self, crew):
+        """Return a sentence for each running process that has newly been silent for so long."""
+        now, found = time.monotonic(), []
+        for name in [*crew.running("actor"), *crew.running("learner")]:
+            kind, number = name.split()
+            row = (self._board.actor if kind == "actor" else self._board.learner)(int(number))
+            progress = sum(each[0] for each in row.values())
+            before, since = self._moved.get(name, (None, now))
+            if progress != before:
+                self._moved[name] = (progress, now)
+            elif since is not None and now - since > self._after_s:
+                # None: it was told of, and is told of again only after it has moved.
+                self._moved[name] = (progress, None)
+                found.append("%s (process %d) has not moved for %g s" % (name, crew.pid(name), self._after_s))
+        return found
 
 
 def _left_after(name, sentence, crew, settings):
@@ -145,10 +175,10 @@ def _in_process(make_env, observation_dim, policy, settings, should_stop):
             break
     for env in envs:
         env.close()
-    return _result(policy, board, s, begun, learner.version, 0, [])
+    return _result(policy, board, s, begun, learner.version, 0)
 
 
-def _result(policy, board, settings, begun, updates, overwritten, deaths):
+def _result(policy, board, settings, begun, updates, overwritten, deaths=(), silences=()):
     seconds = time.monotonic() - begun
     totals = {name: board.total(name) for name in FIELDS}
     waited = sum(board.actor(i)["wait_ns"][0] for i in range(settings.actors)) / 1e9
@@ -162,5 +192,6 @@ def _result(policy, board, settings, begun, updates, overwritten, deaths):
         learned=totals["learned"],
         dropped=totals["dropped"] + overwritten,
         actor_wait=waited / (seconds * settings.actors),
-        deaths=deaths,
+        deaths=list(deaths),
+        silences=list(silences),
     )
