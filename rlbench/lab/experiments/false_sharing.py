@@ -67,8 +67,9 @@ def verdict(rows: list[Row]) -> Verdict:
     """Judge by the loss in the put loop, which is what a buffer does; the native loop shows whether there is any."""
     one, many, puts = (_loss(rows, metric) for metric in LOOPS.values())
     if one is None or many is None or puts is None:
-        reasons = [r["reason"] for r in rows if r["reason"]]
-        return UNTESTED, f"{reasons[0] if reasons else 'a distance is missing'}."
+        reasons = [r["reason"] for r in rows if r["value"] is None]
+        missing = f"{len(reasons)} of {len(rows)} measurements were not possible"
+        return UNTESTED, f"{missing}: {reasons[0]}." if reasons else "a distance is missing."
     said = (
         f"counters 8 bytes apart lose {_percent(many)} against 128 bytes where a native loop visits many, "
         f"{_percent(one)} where it stays on one, and {_percent(puts)} where each count follows a Python put, over "
