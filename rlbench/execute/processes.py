@@ -83,8 +83,8 @@ def shared_memory() -> set[Path]:
     return set(_SHARED_MEMORY.iterdir()) if _SHARED_MEMORY.is_dir() else set()
 
 
-def _mapped(pid: int) -> set[Path]:
-    """Named shared-memory segments that process ``pid`` has mapped."""
+def mapped_segments(pid: int) -> set[Path]:
+    """Return the named shared-memory segments that process ``pid`` has mapped; raises OSError when it is gone."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return {Path(line[line.index("/") :]) for line in lines if f" {_SHARED_MEMORY}/" in line}
 
@@ -114,7 +114,7 @@ class Usage:
                 times = process.cpu_times()
                 # Each process is booked by itself, at its last sight: children's times would count twice.
                 self._cpu[process.pid] = times.user + times.system
-                self.segments |= _mapped(process.pid) - self._foreign
+                self.segments |= mapped_segments(process.pid) - self._foreign
                 threads += process.num_threads()
                 count += 1
         if not count:
