@@ -34,7 +34,7 @@ CHART: dict[str, Any] = {
     "x": "",
     "panels": [
         {"metric": "steps_per_s", "title": "Environment steps"},
-        {"metric": "troubled_percent", "title": "Steps from the two actors in trouble"},
+        {"metric": "troubled_percent", "title": "Steps from those in trouble"},
         {"metric": "lag_mean", "title": "Mean lag of samples learned from"},
         {"metric": "told_ms", "title": "Until the pipeline says so"},
     ],
