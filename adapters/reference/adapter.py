@@ -33,8 +33,8 @@ class Adapter:
         probe.report("env_steps", done.env_steps, "steps of finished rollouts")
         probe.report("env_steps_per_s", done.env_steps / done.seconds, "start of the processes included")
         probe.report("updates", done.updates, "version of the last published weights")
-        probe.report("lag_mean", done.lag_mean, "every consumption of the run")
-        probe.report("lag_max", done.lag_max, "every consumption of the run")
+        probe.report("lag_mean", done.lag_mean, "every consumption of the run, its first round included")
+        probe.report("lag_max", done.lag_max, "every consumption of the run, its first round included")
         share = done.dropped / done.env_steps
         probe.report("never_learned", share, "too stale or overwritten; what was under way at the end left out")
         return done.policy.greedy
