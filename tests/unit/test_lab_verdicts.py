@@ -6,6 +6,7 @@ import ast
 import importlib
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlbench.lab import catalog
@@ -94,6 +95,14 @@ def test_false_sharing_on_one_core_says_why() -> None:
         for metric in false_sharing.LOOPS.values()
     ]
     assert false_sharing.verdict(rows) == (UNTESTED, "3 of 3 measurements were not possible: two cores are needed.")
+
+
+def test_false_sharing_counts_only_when_both_processes_ran() -> None:
+    # The other process runs 0..3 and 5..8 s: its chunk from 3 to 5 had the core for one second only.
+    other = np.array([[0, 1, 1], [1, 2, 1], [2, 3, 1], [3, 5, 1], [5, 6, 1], [6, 8, 2]], float)
+    mine = np.array([[-1, 0.5, 1.5], [0.5, 1.5, 1], [1.5, 2.9, 1.4], [2.9, 3.5, 0.6], [3.5, 5.5, 2], [5.5, 6.5, 1],
+                     [6.5, 7.5, 0.2], [7.5, 8.5, 1]], float)  # fmt: skip
+    assert false_sharing.undisturbed(mine, other).tolist() == [False, True, True, False, False, True, False, False]
 
 
 def size_rows(idle: float, older: float) -> list[Row]:
