@@ -27,7 +27,7 @@ class Joined:
     is one row of a batch that an optimizer step learned from: ``consumed[k]`` is its sample (-1: no environment
     produced it), ``consumed_version[k]`` the learner's version before that step, ``consumed_ns[k]`` the time of its
     forward pass. ``acting_version[s]`` is the version that acted on sample s (-1: none known, as for random actions),
-    in process ``acted_pid[s]`` at ``acted_ns[s]``.
+    in process ``acted_pid[s]`` at ``acted_ns[s]``; its action was taken at ``action_ns[s]`` (0: never).
     """
 
     version_ns: Array
@@ -39,6 +39,7 @@ class Joined:
     consumed_version: Array
     consumed_ns: Array
     acting_version: Array
+    action_ns: Array
     acted_ns: Array
     acted_pid: Array
     pass_ns: Array
@@ -49,8 +50,12 @@ class Joined:
 
     @property
     def early(self) -> Array:
-        """For each consumption, whether its sample was not yet acted on: it stood in for a bootstrap value."""
-        return (self.consumed >= 0) & (self.acted_ns[self.consumed] > self.consumed_ns)
+        """For each consumption, whether its sample's action was not yet taken: it stood in for a bootstrap value.
+
+        The acting pass may have been: then an actor is about to step while the learner has the last frame already.
+        """
+        taken = np.maximum(self.acted_ns, self.action_ns)
+        return (self.consumed >= 0) & (taken[self.consumed] > self.consumed_ns)
 
 
 def join(ledgers: Ledgers, n_envs: int) -> Joined:
@@ -109,6 +114,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
         consumed_version=np.repeat(step_of, passes.rows[consuming]),
         consumed_ns=np.repeat(passes.time_ns[consuming], passes.rows[consuming]),
         acting_version=acting_version,
+        action_ns=samples.action_ns,
         acted_ns=acted_ns,
         acted_pid=acted_pid,
         pass_ns=passes.time_ns[acting & actors[passes.module]],
@@ -208,6 +214,7 @@ def _nothing(ledgers: Ledgers, reason: str) -> Joined:
         consumed_version=none,
         consumed_ns=none,
         acting_version=unknown,
+        action_ns=ledgers.samples.action_ns,
         acted_ns=nobody,
         acted_pid=nobody,
         pass_ns=none,

@@ -44,12 +44,12 @@ def _options(name: str, mode: str, *changes: str) -> list[str]:
 
 
 @functools.cache
-def ran(name: str, mode: str) -> Trial:
+def ran(name: str, mode: str, *changes: str) -> Trial:
     folder = Path(tempfile.mkdtemp(prefix=f"rlbench-modes-{name}-"))
     steps = STEPS.get(name, 8192)
     before = shared_memory()
     subprocess.run(
-        command("run", *_options(name, mode, f"budget.env_steps={steps}")),
+        command("run", *_options(name, mode, f"budget.env_steps={steps}", *changes)),
         cwd=folder,
         capture_output=True,
         timeout=1500,
@@ -61,7 +61,7 @@ def ran(name: str, mode: str) -> Trial:
     scenario = overridden(
         load_scenario(f"cartpole-{mode}"), {"budget.env_steps": steps, "topology.workers": WORKERS}, "test"
     )
-    return Trial(LIBRARIES[name], scenario, tables["trials"].iloc[0].to_dict(), tables)
+    return Trial(LIBRARIES[name.partition(":")[0]], scenario, tables["trials"].iloc[0].to_dict(), tables)
 
 
 def _of(folder: Path) -> list[psutil.Process]:
@@ -100,12 +100,25 @@ def test_staleness_is_told_apart(trial: Trial) -> None:
         assert row["sync_lag_mean"] < 0.05 * row["lag_mean"]
 
 
-@pytest.mark.parametrize(("name", "figure"), [("sample_factory", "lag_mean"), ("rllib", "lag_mean")])
-def test_a_librarys_own_lag_agrees_with_ours(name: str, figure: str) -> None:
-    trial = ran(name, "async")
-    reported = trial.tables["reported"].set_index("name")
-    mine, theirs = trial.row[figure], float(reported.loc[figure, "reported"])
-    assert abs(theirs - mine) <= max(0.5, 0.25 * mine), f"{name} reports {theirs}, measured {mine}"
+def test_sample_factorys_own_lag_agrees_with_ours() -> None:
+    """It reports the last minibatch of an iteration, now and then: a handful of readings."""
+    trial = ran("sample_factory", "async")
+    theirs = float(trial.tables["reported"].set_index("name").loc["lag_mean", "reported"])
+    assert theirs == pytest.approx(trial.row["lag_mean"], rel=0.4)
+
+
+def test_rllibs_own_lag_is_ours_and_one() -> None:
+    """IMPALA steps once for each batch, so it counts optimizer steps, with the one that runs."""
+    trial = ran("rllib:impala", "async")
+    theirs = float(trial.tables["reported"].set_index("name").loc["lag_mean", "reported"])
+    assert theirs - 1 == pytest.approx(trial.row["lag_mean"], rel=0.25, abs=0.5)
+
+
+def test_lag_grows_with_what_is_under_way() -> None:
+    """Sample Factory's lag is of the order of epochs x samples under way / batch: with a quarter of them, a quarter."""
+    whole = ran("sample_factory", "async")
+    quarter = ran("sample_factory", "async", "algorithm.n_steps=64")
+    assert 2 < whole.row["lag_mean"] / quarter.row["lag_mean"] < 8
 
 
 def _broken(name: str, mode: str, fault: Callable[[Path, int], None], *changes: str) -> dict[str, Any]:
