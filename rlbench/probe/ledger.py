@@ -76,7 +76,7 @@ class Ledger:
         self._touch(limit)
 
     def _touch(self, limit):
-        """Map the pages up to ``limit`` now: a page that is first written to in the library's loop costs it much more."""
+        """Map the pages up to ``limit`` now: a page first written to in the library's loop costs it much more."""
         pages = np.frombuffer(self.map, np.uint8)[self.limit : limit : mmap.PAGESIZE]
         pages |= 0
         self.limit = limit

@@ -11,7 +11,7 @@ from rlbench.analyse.steady import lags
 
 
 def test_a_frame_whose_action_is_still_to_come_is_a_bootstrap_value() -> None:
-    """An actor in another process has asked for its action, the learner has the frame, the environment has not moved."""
+    """An actor has asked for its action and the learner has the frame, but the environment has not moved."""
     nothing = {field.name: np.empty(0, np.int64) for field in dataclasses.fields(Joined) if field.type == "Array"}
     joined = Joined(
         **nothing
