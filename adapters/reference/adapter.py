@@ -35,6 +35,7 @@ class Adapter:
         probe.report("updates", done.updates, "version of the last published weights")
         probe.report("lag_mean", done.lag_mean, "every consumption of the run, its first round included")
         probe.report("lag_max", done.lag_max, "every consumption of the run, its first round included")
-        share = done.dropped / done.env_steps
-        probe.report("never_learned", share, "too stale or overwritten; what was under way at the end left out")
+        missed = done.dropped + done.overtaken
+        share = missed / (done.learned + missed)
+        probe.report("never_learned", share, "too stale, overwritten, or older than what was learned from last")
         return done.policy.greedy

@@ -50,13 +50,15 @@ def _plain(layer):
 def rollout_dtype(n_steps, n_envs, observation_dim, distribution):
     """Return the dtype of one rollout: what one actor hands over at a time.
 
-    ``version`` (n_steps) is the policy version that acted, ``observation`` has one more step than the rest,
-    ``final`` is written only where ``truncated``: the observation that the time limit cut the episode at.
+    ``version`` (n_steps) is the policy version that acted, ``time_ns`` (n_steps) when (CLOCK_MONOTONIC).
+    ``observation`` has one more step than the rest. ``final`` is written only where ``truncated``: the observation
+    that the time limit cut the episode at.
     """
     rows = (n_steps, n_envs)
     return np.dtype(
         [
             ("version", "<i8", (n_steps,)),
+            ("time_ns", "<i8", (n_steps,)),
             ("observation", "<f4", (n_steps + 1, n_envs, observation_dim)),
             ("final", "<f4", (*rows, observation_dim)),
             ("action", distribution.dtype, (*rows, *distribution.shape)),
@@ -88,7 +90,8 @@ class Collector:
         """
         distribution, actor = self.policy.distribution, self._actor
         observation, action, reward = record["observation"], record["action"], record["reward"]
-        terminated, truncated, version = record["terminated"], record["truncated"], record["version"]
+        terminated, truncated = record["terminated"], record["truncated"]
+        version, time_ns = record["version"], record["time_ns"]
         steps, n_envs = reward.shape
         noise = distribution.noise(self._rng, steps, n_envs)
         outputs = np.empty((steps, n_envs, distribution.outputs), np.float32)
@@ -101,6 +104,7 @@ class Collector:
         with torch.inference_mode():
             for t, batch in enumerate(torch.from_numpy(observation[:-1]).unbind(0)):
                 version[t] = now = refresh()
+                time_ns[t] = time.monotonic_ns()
                 if std is not None and now != acted:
                     acted, deviation = now, std.exp().numpy()
                 if std is not None:

@@ -45,6 +45,7 @@ class Learner:
                 self._step(*minibatch)
         self.row["learned"][0] += size if len(batch) < 6 else int((batch[5] > 0).sum())
         self.row["updates"][0] = self.version
+        self.row["newest_ns"][0] = max(self.row["newest_ns"][0], *(int(record["time_ns"][-1]) for record in records))
 
     def fresh(self, record):
         """Return whether any sample of a rollout is within the staleness threshold."""
@@ -203,7 +204,13 @@ def _take(shards, wanted, fresh, board, row):
             if len(records) == wanted:
                 return records
         row["wait_ns"][0] += wait_until(anything)
+    row["overtaken"][0] += overtaken(records, row["newest_ns"][0])
     return None
+
+
+def overtaken(records, newest_ns):
+    """Return how many samples of the rollouts ``records`` are older than the newest that was learned from."""
+    return sum(int((record["time_ns"] <= newest_ns).sum()) * record["reward"].shape[1] for record in records)
 
 
 def _depth_control(settings, shards, actors):

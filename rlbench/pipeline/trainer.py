@@ -11,7 +11,7 @@ import torch
 from rlbench.pipeline.actor import Collector, rollout_dtype, run_actor
 from rlbench.pipeline.board import FIELDS, Board
 from rlbench.pipeline.buffer import ShardedBuffer
-from rlbench.pipeline.learner import Learner, run_learner
+from rlbench.pipeline.learner import Learner, overtaken, run_learner
 from rlbench.pipeline.policy import ActorCritic
 from rlbench.pipeline.processes import Crew, PipelineError
 from rlbench.pipeline.sync import FlatBuffer, WeightPublisher, WeightReader
@@ -26,10 +26,10 @@ class Result:
     """What a run made: the trained ``policy`` and its own account of the run.
 
     Lags are in optimizer steps, over all consumptions of samples. ``learned`` are samples that were learned from,
-    ``dropped`` those that were not, because they were too stale or overwritten; the rest of ``env_steps`` was under way
-    when the run ended. ``actor_wait`` is the share of the actors' time that they waited
-    for the learner or for room. ``deaths`` and ``silences`` are sentences about processes that died, or did not move
-    for a while, while the rest went on.
+    ``dropped`` those that were not, because they were too stale or overwritten; the rest of ``env_steps`` was under
+    way when the run ended, ``overtaken`` of them by newer samples. ``actor_wait`` is the share of the actors' time
+    that they waited for the learner or for room. ``deaths`` and ``silences`` are sentences about processes that died,
+    or did not move for a while, while the rest went on.
     """
 
     policy: ActorCritic
@@ -40,6 +40,7 @@ class Result:
     lag_max: int
     learned: int
     dropped: int
+    overtaken: int
     actor_wait: float
     deaths: list = field(default_factory=list)
     silences: list = field(default_factory=list)
@@ -85,13 +86,23 @@ def train(make_env, observation_dim, distribution, settings, should_stop=lambda:
         raise PipelineError("the learners ended with different weights: the last broadcast did not reach all of them")
     version = WeightReader(publisher).read(weights.flat)
     weights.unpack()
-    shards = [buffer.shard(i) for i in range(settings.actors)]
-    for shard in shards:
-        # Nobody reads any more: looking once counts what was overwritten since.
-        shard.get(0)
-    overwritten = sum(shard.dropped for shard in shards)
-    samples = settings.n_steps * settings.envs_per_actor
-    return _result(policy, board, settings, begun, version, overwritten * samples, deaths, silences)
+    overwritten, left = _leftovers(buffer, max(board.learner(i)["newest_ns"][0] for i in range(settings.learners)))
+    overwritten *= settings.n_steps * settings.envs_per_actor
+    return _result(policy, board, settings, begun, version, overwritten, left, deaths, silences)
+
+
+def _leftovers(buffer, newest_ns):
+    """Return how many rollouts were overwritten, and how many samples that wait are older than ``newest_ns``."""
+    overwritten, left = 0, 0
+    for shard in (buffer.shard(i) for i in range(buffer.shards)):
+        waiting = True
+        while waiting:
+            found = shard.get()
+            left += overtaken(found, newest_ns)
+            shard.release()
+            waiting = len(found)
+        overwritten += shard.dropped
+    return overwritten, left
 
 
 def _watch(crew, board, settings, should_stop):
@@ -175,10 +186,10 @@ def _in_process(make_env, observation_dim, policy, settings, should_stop):
             break
     for env in envs:
         env.close()
-    return _result(policy, board, s, begun, learner.version, 0)
+    return _result(policy, board, s, begun, learner.version)
 
 
-def _result(policy, board, settings, begun, updates, overwritten, deaths=(), silences=()):
+def _result(policy, board, settings, begun, updates, overwritten=0, left=0, deaths=(), silences=()):
     seconds = time.monotonic() - begun
     totals = {name: board.total(name) for name in FIELDS}
     waited = sum(board.actor(i)["wait_ns"][0] for i in range(settings.actors)) / 1e9
@@ -191,6 +202,7 @@ def _result(policy, board, settings, begun, updates, overwritten, deaths=(), sil
         lag_max=max(board.learner(i)["lag_max"][0] for i in range(settings.learners)),
         learned=totals["learned"],
         dropped=totals["dropped"] + overwritten,
+        overtaken=totals["overtaken"] + left,
         actor_wait=waited / (seconds * settings.actors),
         deaths=list(deaths),
         silences=list(silences),

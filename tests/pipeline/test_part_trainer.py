@@ -83,7 +83,7 @@ def test_asynchronous_run_accounts_for_every_sample(overwrite, threshold, depth)
     )
     under_way = result.env_steps - result.learned - result.dropped
     # What lies in the rings, and what the learner had taken for its next round.
-    assert 0 <= under_way <= 2 * (depth + 1) * 64
+    assert 0 <= result.overtaken <= under_way <= 2 * (depth + 1) * 64
     assert result.env_steps >= 16_000
     assert result.lag_max > 7
     assert result.deaths == []
