@@ -78,8 +78,12 @@ def verdict(rows: list[Row]) -> Verdict:
     )
     found = at_least(puts, LOSS)
     if found == FAILS:
-        real = max(one.low, many.low) > 0.1
-        return FAILS, f"{said}: " + ("the effect is real, but Python hides most of it." if real else "no such effect.")
+        native = max(one.low, many.low)
+        if native >= LOSS:
+            return FAILS, f"{said}: native code can lose that much, a put from Python does not."
+        return FAILS, f"{said}: " + (
+            "the effect is real, but Python hides most of it." if native > 0.1 else "no such effect."
+        )
     return found, f"{said}."
 
 
