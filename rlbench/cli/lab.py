@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rlbench.errors import UserError
 from rlbench.lab import chart, page, store
 from rlbench.lab.catalog import Experiment, experiments, find_experiments
 from rlbench.lab.run import interpreter, run_experiment
@@ -91,7 +90,11 @@ def run_lab(
                 _print_table(experiment, found.rows)
     except KeyboardInterrupt:
         if not entries:
-            raise UserError("stopped before the first experiment was finished") from None
+            # Only what was written before the first experiment; charts and tables come after one.
+            (folder / "lab.json").unlink()
+            folder.rmdir()
+            errors.print("\nstopped before the first experiment was finished")
+            raise typer.Exit(130) from None
         errors.print(f"\nstopped; {len(entries)} finished experiments are kept in {folder}/")
         raise typer.Exit(130) from None
     if as_json:

@@ -152,6 +152,19 @@ def test_ctrl_c_keeps_what_is_finished(known: Any, tmp_path: Path, monkeypatch: 
     assert "two is twice as fast" in (folder_of(tmp_path) / "lab.html").read_text()
 
 
+def test_ctrl_c_before_anything_is_finished_leaves_nothing(
+    known: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any) -> run.Found:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run_experiment", interrupted)
+    done = invoke(tmp_path, "fine", "--quick")
+    assert done.exit_code == 130
+    assert "stopped before the first experiment" in done.output
+    assert list((tmp_path / "results").iterdir()) == []
+
+
 def test_what_was_not_measured_says_why(known: Any, tmp_path: Path) -> None:
     done = invoke(tmp_path, "unseen", "--quick")
     assert done.exit_code == 0, done.output
