@@ -89,12 +89,16 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     acted_ns[passes.sample[acts]] = time[acts]
     acted_pid[passes.sample[acts]] = passes.pid[row_pass[acts]]
 
-    consuming = np.flatnonzero((passes.module == module) & learning & (passes.flags & ACTING == 0))
+    replicas = _replicas(ledgers, module)
+    consuming = np.flatnonzero(np.isin(passes.module, [module, *replicas]) & learning & (passes.flags & ACTING == 0))
     learner_pid = ledgers.updates.pid[mine]
-    consuming, step_of = _next_step(passes, consuming, version_ns, learner_pid)
+    steps = [(pid, version_ns[learner_pid == pid], np.flatnonzero(learner_pid == pid)) for pid in set(learner_pid)]
+    steps += [(ledgers.modules[each]["pid"], made, np.arange(len(made))) for each, made in replicas.items()]
+    consuming, step_of = _next_step(passes, consuming, steps, len(version_ns))
     # Of several passes before one step only the last feeds it (earlier ones recompute values or log-probabilities);
     # passes that the adapter itself reported as learning all count.
-    last = np.append(step_of[1:] != step_of[:-1], True) if len(step_of) else np.empty(0, bool)
+    pid = passes.pid[consuming]
+    last = np.append((step_of[1:] != step_of[:-1]) | (pid[1:] != pid[:-1]), True)[: len(step_of)]
     keep = last | (passes.flags[consuming] & LEARNING > 0)
     consuming, step_of = consuming[keep], step_of[keep]
 
@@ -102,7 +106,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     np.add.at(batch_rows, step_of, passes.rows[consuming])
     forward_ns = np.zeros(len(version_ns), np.int64)
     forward_ns[step_of[::-1]] = passes.time_ns[consuming][::-1]
-    relevant = actors | (np.arange(len(actors)) == module)
+    relevant = actors | np.isin(np.arange(len(actors)), [module, *replicas])
     counted = relevant[passes.module[row_pass]]
     return Joined(
         version_ns=version_ns,
@@ -124,19 +128,39 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     )
 
 
-def _next_step(passes: Passes, consuming: Array, made: Array, pid: Array) -> tuple[Array, Array]:
+def _replicas(ledgers: Ledgers, module: int) -> dict[int, Array]:
+    """Return the modules of other processes that learn in step with ``module``, and when each of their steps ended.
+
+    Data-parallel learners average their gradients, so after each step all hold the same weights: they are one policy,
+    and step k of each is version k. Told by the fingerprints, which must have changed at all.
+    """
+    updates = ledgers.updates
+    mine = _key(updates.weights[updates.module == module])
+    found = {}
+    for other in np.unique(updates.module):
+        theirs = _key(updates.weights[updates.module == other])
+        both = min(len(mine), len(theirs))
+        apart = ledgers.modules[other]["pid"] != ledgers.modules[module]["pid"]
+        if apart and both and len(np.unique(theirs)) > 1 and (mine[:both] == theirs[:both]).mean() > 0.5:
+            found[int(other)] = updates.time_ns[updates.module == other]
+    return found
+
+
+def _next_step(
+    passes: Passes, consuming: Array, steps: list[tuple[int, Array, Array]], count: int
+) -> tuple[Array, Array]:
     """Return those of the passes ``consuming`` that an optimizer step of their own process follows, and that step.
 
-    Ordered by step, then time. ``made`` and ``pid``: when each step ended, and in which process.
+    Ordered by step, process, then time. ``steps``: of each learner its process, when its steps ended, and which of the
+    ``count`` steps of all they are.
     """
-    step_of = np.full(len(consuming), len(made))
-    for learner in np.unique(pid):
-        steps = np.flatnonzero(pid == learner)
-        own = np.flatnonzero(passes.pid[consuming] == learner)
-        after = np.searchsorted(made[steps], passes.time_ns[consuming[own]], side="left")
-        step_of[own] = np.append(steps, len(made))[after]
-    order = np.argsort(step_of, kind="stable")
-    order = order[step_of[order] < len(made)]
+    step_of = np.full(len(consuming), count)
+    for pid, ended, number in steps:
+        own = np.flatnonzero(passes.pid[consuming] == pid)
+        after = np.searchsorted(ended, passes.time_ns[consuming[own]], side="left")
+        step_of[own] = np.append(number, count)[after]
+    order = np.lexsort((passes.pid[consuming], step_of))
+    order = order[step_of[order] < count]
     return consuming[order], step_of[order]
 
 

@@ -6,8 +6,10 @@ import dataclasses
 
 import numpy as np
 
-from rlbench.analyse.join import Joined
+from rlbench.analyse.join import Joined, join
+from rlbench.analyse.ledgers import Ledgers, Passes, Samples, Updates
 from rlbench.analyse.steady import lags
+from rlbench.probe.ledger import ACTING, GRADIENT
 
 
 def test_a_frame_whose_action_is_still_to_come_is_a_bootstrap_value() -> None:
@@ -29,3 +31,55 @@ def test_a_frame_whose_action_is_still_to_come_is_a_bootstrap_value() -> None:
     )
     assert joined.early.tolist() == [False, True, True, False]
     assert lags(joined).tolist() == [3, -1, -1, -1]
+
+
+def test_learners_in_step_are_one_policy() -> None:
+    """An actor, and two learners that average their gradients: each consumes half of a rollout at the same version."""
+
+    def mark(version: int) -> bytes:
+        return np.full(4, version + 1, np.float32).tobytes()
+
+    actor, first, second = 3, 1, 2
+    samples = Samples(
+        env=np.zeros(5, np.int64),
+        ready_ns=np.array([0, 10, 20, 30, 40]),
+        action_ns=np.array([5, 15, 25, 35, 0]),
+        reward=np.ones(5),
+        terminated=np.zeros(5, bool),
+        truncated=np.zeros(5, bool),
+        start={0: 0},
+        length={0: 5},
+        pid={0: actor},
+    )
+    # (time, process, module, flags, version, samples): four acting passes, then two steps of one pass in each learner.
+    fed = [(4 + 10 * number, actor, 2, ACTING, 0, [number]) for number in range(4)]
+    fed += [(50, first, 0, GRADIENT, 0, [0, 1]), (51, second, 1, GRADIENT, 0, [2, 3])]
+    fed += [(70, first, 0, GRADIENT, 1, [1, 0]), (72, second, 1, GRADIENT, 1, [3, 2])]
+    counts = np.array([len(each[5]) for each in fed])
+    passes = Passes(
+        time_ns=np.array([each[0] for each in fed]),
+        pid=np.array([each[1] for each in fed]),
+        module=np.array([each[2] for each in fed]),
+        flags=np.array([each[3] for each in fed]),
+        weights=np.array([mark(each[4]) for each in fed], "V16"),
+        rows=counts,
+        first=np.cumsum(counts) - counts,
+        sample=np.concatenate([each[5] for each in fed]),
+    )
+    made = [(60, first, 0, 1), (61, second, 1, 1), (80, first, 0, 2), (83, second, 1, 2)]
+    updates = Updates(
+        time_ns=np.array([each[0] for each in made]),
+        pid=np.array([each[1] for each in made]),
+        module=np.array([each[2] for each in made]),
+        optimizer=np.array([each[2] for each in made]),
+        learning_rate=np.ones(4),
+        weights=np.array([mark(each[3]) for each in made], "V16"),
+    )
+    modules = [{"type": "Linear", "optimizer": 0, "pid": pid} for pid in (first, second, actor)]
+    joined = join(Ledgers(samples, passes, updates, modules, [{}, {}], []), n_envs=1)
+    assert joined.version_ns.tolist() == [60, 80]
+    assert joined.batch_rows.tolist() == [4, 4]
+    assert joined.consumed.tolist() == [0, 1, 2, 3, 1, 0, 3, 2]
+    assert joined.consumed_version.tolist() == [0] * 4 + [1] * 4
+    assert lags(joined).tolist() == [0] * 4 + [1] * 4
+    assert joined.decoded == joined.fed == 12

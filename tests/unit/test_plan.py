@@ -84,7 +84,19 @@ def test_guest_code_imports_the_standard_library_and_numpy_only() -> None:
 
 
 def test_nothing_downstream_is_imported_upstream() -> None:
-    order = ["errors", "catalog", "store", "provision", "plan", "analyse", "execute", "present", "contract", "lab", "cli"]
+    order = [
+        "errors",
+        "catalog",
+        "store",
+        "provision",
+        "plan",
+        "analyse",
+        "execute",
+        "present",
+        "contract",
+        "lab",
+        "cli",
+    ]
     # The lab's experiments are guest code and try the parts of the pipeline.
     may = {"analyse": {"probe"}, "execute": {"probe"}, "lab": {"pipeline"}}
     for path in PACKAGE.rglob("*.py"):
