@@ -208,6 +208,3 @@ def sample(logits: torch.Tensor, uniform: np.ndarray) -> tuple[np.ndarray, np.nd
 def uniforms(random: Sequence[np.random.Generator], envs: int) -> np.ndarray:
     """Return uniform numbers (runs, envs), each run's by its own generator."""
     return np.stack([each.random(envs) for each in random])
-
-
-Task = Any
