@@ -37,10 +37,10 @@ def run_world(size: int, work: Callable[..., Any], arguments: tuple[Any, ...], b
             if each.is_alive():
                 each.terminate()
             each.join()
-        for rank in range(size):
-            path = Path(folder) / f"{rank}.error"
-            if path.is_file():
-                raise RuntimeError(f"rank {rank} of {size} failed:\n{path.read_text()}")
+        # The first to fail is the cause: the others then fail for want of it.
+        errors = sorted(Path(folder).glob("*.error"), key=lambda path: path.stat().st_mtime_ns)
+        if errors:
+            raise RuntimeError(f"rank {errors[0].stem} of {size} failed:\n{errors[0].read_text()}")
         if any(each.exitcode for each in ranks):
             raise RuntimeError(f"ranks ended with exit codes {[each.exitcode for each in ranks]}")
         return pickle.loads((Path(folder) / "result").read_bytes())
