@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rlbench.analyse.ledgers import Array, Ledgers, Passes, ranges
-from rlbench.probe.ledger import ACTING, GRADIENT, LEARNING
+from rlbench.probe.ledger import ACTING, GRADIENT, LEARNING, UNTOLD
 
 UNKNOWN = -1
 
@@ -179,7 +179,7 @@ def _policy(ledgers: Ledgers, acting: Array, learning: Array) -> tuple[int, Arra
     """
     passes, updates = ledgers.passes, ledgers.updates
     key = _key(passes.weights)
-    told = key != 0
+    told = key != _key(np.array([UNTOLD], "V16"))
     pids = np.array([each["pid"] for each in ledgers.modules])
     shared = np.array([each["type"] is not None for each in ledgers.modules])
     best: tuple[int, int, Array] | None = None

@@ -33,6 +33,8 @@ PASS = np.dtype(
     ]
 )
 GRADIENT, ACTING, LEARNING = 1, 2, 4
+# In place of a fingerprint that was not taken. Four NaNs: zeros are those of weights that are zero at first.
+UNTOLD = b"\xff" * 16
 
 # One optimizer step and the fingerprint of one module's weights after it.
 UPDATE = np.dtype(

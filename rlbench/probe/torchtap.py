@@ -14,15 +14,13 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from rlbench.probe.ledger import GRADIENT
+from rlbench.probe.ledger import GRADIENT, UNTOLD
 from rlbench.probe.taps import SHORT, sample_indices
 
 # Global hooks stay for this many optimizer steps, so that modules first fed after the first update are found too.
 DISCOVERY_STEPS = 64
 # A critic that is also asked for a bootstrap value sees a few more passes than its actor.
 SAME = 1.1
-# In place of a fingerprint that nobody needs: the weights are the learner's own.
-UNTOLD = bytes(16)
 # A module that acts sees many more passes than optimizer steps; one that only learns, one or two for each.
 ACTS = 4
 
