@@ -6,6 +6,8 @@ from rlbench.pipeline.trainer import train
 
 SHARED = ("n_envs", "learning_rate", "gamma", "gae_lambda", "n_steps", "ent_coef", "vf_coef", "max_grad_norm")
 PPO = ("clip_range", "batch_size", "n_epochs", "normalize_advantage")
+# 8 for the first three layers of actor and of critic, 4 for the rest.
+LORA_RANKS = [8, 8, 8, 4]
 
 
 class Adapter:
@@ -22,6 +24,7 @@ class Adapter:
             env_steps=trial.env_steps,
             actors=trial.workers,
             learners=2 if trial.variant == "learners2" else 1,
+            lora_ranks=LORA_RANKS if trial.variant == "lora" else None,
             net_arch=trial.net_arch,
             activation=trial.activation,
             seed=trial.seed,
@@ -35,6 +38,7 @@ class Adapter:
         probe.report("updates", done.updates, "version of the last published weights")
         probe.report("lag_mean", done.lag_mean, "every consumption of the run, its first round included")
         probe.report("lag_max", done.lag_max, "every consumption of the run, its first round included")
+        probe.report("sent_bytes", done.sent_bytes, "weights published to actors, version 0 aside; not what gloo moves")
         missed = done.dropped + done.overtaken
         share = missed / (done.learned + missed)
         probe.report("never_learned", share, "too stale, overwritten, or older than what was learned from last")

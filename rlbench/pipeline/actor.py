@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rlbench.pipeline.lora import base_last
 from rlbench.pipeline.sync import FlatBuffer, WeightReader
 
 # An actor or learner that has nothing to do looks again after this long, then after ever longer.
@@ -137,7 +138,7 @@ def run_actor(index, make_env, policy, settings, buffer, publisher, board):
     first = index * settings.envs_per_actor
     numbers = range(first, first + settings.envs_per_actor)
     envs = [make_env(i) for i in numbers]
-    flat, reader = FlatBuffer(policy.parameters()), WeightReader(publisher)
+    flat, reader = FlatBuffer(base_last(policy)[0]), WeightReader(publisher)
     version = reader.read(flat.flat)
     collector = Collector(envs, policy, [settings.seed, index], [1000 * settings.seed + i for i in numbers])
     in_turn = settings.mode == "workers"

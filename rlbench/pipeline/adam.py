@@ -9,7 +9,8 @@ class AdamFlat(Optimizer):
 
     On a small network most of an optimizer step is the loop over its parameters; there is one here. It follows the
     buffer: parameters must keep ``requires_grad`` (frozen ones would still move by their moments), their gradients
-    must stay attached. Raises ValueError for a buffer that is not attached.
+    must stay attached. ``learning``: that many first elements learn, the rest stays until ``thaw`` (None: all learn).
+    Raises ValueError for a buffer that is not attached.
 
     >>> from rlbench.pipeline.sync import FlatBuffer
     >>> net = torch.nn.Linear(2, 1)
@@ -22,13 +23,28 @@ class AdamFlat(Optimizer):
     0.1
     """
 
-    def __init__(self, buffer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
+    def __init__(self, buffer, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, learning=None):
         if not buffer.attached:
             raise ValueError("AdamFlat needs a FlatBuffer with attach=True")
         super().__init__(buffer.parameters, {"lr": lr, "betas": betas, "eps": eps})
-        self._flat, self._gradient = [buffer.flat], [buffer.gradient]
-        self._moments = [torch.zeros_like(buffer.flat)], [torch.zeros_like(buffer.flat)]
-        self._steps = [torch.zeros((), dtype=torch.float32, device=buffer.flat.device)]
+        self._buffer, self._learning = buffer, 0
+        self._flat, self._gradient, self._moments, self._steps = [], [], ([], []), []
+        self._learn(buffer.flat.numel() if learning is None else learning)
+
+    def _learn(self, end):
+        """Have the elements up to ``end`` learn too, with moments and a count of steps of their own."""
+        part = slice(self._learning, end)
+        self._learning = end
+        self._flat.append(self._buffer.flat[part])
+        self._gradient.append(self._buffer.gradient[part])
+        for moments in self._moments:
+            moments.append(torch.zeros_like(self._flat[-1]))
+        self._steps.append(torch.zeros((), dtype=torch.float32, device=self._buffer.flat.device))
+
+    def thaw(self):
+        """Have all elements learn from now on: those that did not are corrected for a bias of their own age."""
+        if self._learning < self._buffer.flat.numel():
+            self._learn(self._buffer.flat.numel())
 
     def add_param_group(self, param_group):
         """Take the buffer's parameters as the only group.
@@ -48,7 +64,8 @@ class AdamFlat(Optimizer):
                 loss = closure()
         group = self.param_groups[0]
         first, second = group["betas"]
-        self._steps[0] += 1
+        for steps in self._steps:
+            steps += 1
         torch._fused_adam_(
             self._flat,
             self._gradient,

@@ -14,6 +14,7 @@ FIELDS = (
     "newest_ns",
     "lag_sum",
     "lag_max",
+    "sent_bytes",
     "checksum",
     "beat",
 )
@@ -27,8 +28,9 @@ class Board:
     ``stop[0]`` is set by the trainer and means: end now. ``rounds[0]`` counts the rounds that learner 0 has finished.
     Every other counter is ``board.actor(i)[field][0]`` or ``board.learner(i)[field][0]``, ``field`` one of FIELDS;
     ``newest_ns`` is the time of the newest sample that a learner learned from, ``overtaken`` are older samples that it
-    had taken, but not learned from, when the run ended. ``checksum`` is that of a learner's final weights, ``beat``
-    grows with everything that a process does, waiting too.
+    had taken, but not learned from, when the run ended. ``sent_bytes`` are those of the weights that learner 0
+    published. ``checksum`` is that of a learner's final weights, ``beat`` grows with everything that a process does,
+    waiting too.
 
     >>> board = Board(actors=2, learners=1)
     >>> board.actor(1)["env_steps"][0] = 40

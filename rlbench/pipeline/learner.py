@@ -11,6 +11,7 @@ from rlbench.pipeline import algorithm, returns, staleness
 from rlbench.pipeline.actor import wait_until
 from rlbench.pipeline.adam import AdamFlat
 from rlbench.pipeline.gradient import Gradient, applies
+from rlbench.pipeline.lora import base_last, freeze_base, thaw_base
 from rlbench.pipeline.replay import AdaptiveDepth
 from rlbench.pipeline.sync import FlatBuffer, all_reduce_gradients, broadcast_packed
 
@@ -18,7 +19,8 @@ from rlbench.pipeline.sync import FlatBuffer, all_reduce_gradients, broadcast_pa
 class Learner:
     """Learns from rollouts with PPO or an actor-critic loss; ``version`` counts its optimizer steps.
 
-    ``policy``: ActorCritic; its parameters move into one flat buffer. ``publish(flat, version)`` is called every
+    ``policy``: ActorCritic; its parameters move into one flat buffer, ``changing`` first elements of which learn: all,
+    unless the layers under its adapters are still frozen. ``publish(flat, version)`` is called with these every
     ``weight_sync_every`` updates (None: never). ``row``: counters to keep (see Board), any mapping of one-element
     sequences. With several learners a ``torch.distributed`` group must be initialised, and ``rank`` seeds the order of
     the minibatches.
@@ -26,8 +28,13 @@ class Learner:
 
     def __init__(self, policy, settings, row, publish=None, rank=0):
         self.policy, self.settings, self.row, self._publish = policy, settings, row, publish
-        self.buffer = FlatBuffer(policy.parameters())
-        self.optimizer = AdamFlat(self.buffer, lr=settings.learning_rate, eps=settings.adam_eps)
+        parameters, adapters = base_last(policy)
+        frozen = settings.freeze_updates > 0
+        if frozen:
+            freeze_base(policy)
+        self.buffer = FlatBuffer(parameters)
+        self.changing = adapters if frozen else self.buffer.flat.numel()
+        self.optimizer = AdamFlat(self.buffer, settings.learning_rate, eps=settings.adam_eps, learning=self.changing)
         self.version = 0
         self._differentiate = Gradient(policy, settings) if applies(policy) else self.by_autograd
         self._order = torch.Generator().manual_seed(settings.seed + 1000 * rank)
@@ -54,7 +61,10 @@ class Learner:
 
     def _step(self, *minibatch):
         """One optimizer step on one minibatch: columns as ``_batch`` returns them."""
-        s, gradient = self.settings, self.buffer.gradient
+        s = self.settings
+        if self.version == s.freeze_updates:
+            self._thaw()
+        gradient = self.buffer.gradient[: self.changing]
         self._differentiate(*minibatch)
         if s.learners > 1:
             all_reduce_gradients(gradient, self.version, s.gradient_sync_every)
@@ -63,9 +73,18 @@ class Learner:
         self.optimizer.step()
         self.version += 1
         if self._publish is not None and self.version % s.weight_sync_every == 0:
-            if s.learners > 1:
-                broadcast_packed(self.buffer)
-            self._publish(self.buffer.flat, self.version)
+            self.synchronise(self._publish)
+
+    def synchronise(self, publish):
+        """Give all learners the first one's weights, and ``publish(flat, version)`` those that can have changed."""
+        if self.settings.learners > 1:
+            broadcast_packed(self.buffer, elements=self.changing)
+        publish(self.buffer.flat[: self.changing], self.version)
+
+    def _thaw(self):
+        thaw_base(self.policy)
+        self.optimizer.thaw()
+        self.changing = self.buffer.flat.numel()
 
     def by_autograd(self, observations, actions, old_log_prob, advantages, targets, weights=None):
         """Write the gradient of the minibatch's loss into the flat buffer."""
@@ -153,6 +172,7 @@ def run_learner(rank, policy, settings, buffer, publisher, board, store):
     def publish(flat, version):
         if rank == 0:
             publisher.publish(flat, version)
+            row["sent_bytes"][0] += flat.numel() * flat.element_size()
 
     learner = Learner(policy, s, row, None if in_turn else publish, rank)
     shards = [buffer.shard(i) for i in range(rank, s.actors, s.learners)]
@@ -166,15 +186,12 @@ def run_learner(rank, policy, settings, buffer, publisher, board, store):
         learner.learn(records)
         rounds += 1
         if in_turn:
-            if s.learners > 1:
-                broadcast_packed(learner.buffer)
-            publish(learner.buffer.flat, learner.version)
+            learner.synchronise(publish)
             if rank == 0:
                 board.rounds[0] = rounds
+    learner.synchronise(publish)
     if s.learners > 1:
-        broadcast_packed(learner.buffer)
         dist.destroy_process_group()
-    publish(learner.buffer.flat, learner.version)
     row["checksum"][0] = zlib.crc32(learner.buffer.flat.numpy())
 
 

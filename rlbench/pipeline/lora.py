@@ -11,7 +11,8 @@ class LoRALinear(nn.Module):
     """``base`` (nn.Linear, out x in) plus a learned update of rank ``rank``: ``base(x) + scale * x A^T B^T``.
 
     A is rank x in, B is out x rank and starts at zero, so that at initialisation the layer equals its base.
-    ``scale`` is ``alpha / rank`` (alpha None: the rank, so 1). It adds rank * (in + out) parameters.
+    ``scale`` is ``alpha / rank`` (alpha None: the rank, so 1). It adds rank * (in + out) parameters. B is the layer's
+    first parameter: it is the one that every step of training changes, A has no gradient as long as B is zero.
 
     Raises ValueError when the rank is not in 1..min(in, out).
 
@@ -30,14 +31,15 @@ class LoRALinear(nn.Module):
         self.base, self.rank = base, rank
         self.scale = (rank if alpha is None else alpha) / rank
         like = {"dtype": base.weight.dtype, "device": base.weight.device}
-        self.lora_a = nn.Parameter(torch.empty(rank, base.in_features, **like))
         self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank, **like))
+        self.lora_a = nn.Parameter(torch.empty(rank, base.in_features, **like))
         nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
 
     def forward(self, x):
         """Map ``x`` (..., in) to (..., out)."""
         update = functional.linear(functional.linear(x, self.lora_a), self.lora_b)
-        return self.base(x) + self.scale * update
+        # Not called as a module: whoever hooks modules would take it for a network of its own, fed with the same.
+        return functional.linear(x, self.base.weight, self.base.bias) + self.scale * update
 
     def merged(self):
         """Return an nn.Linear of its own memory with the update folded into the weight."""
@@ -82,15 +84,31 @@ def apply_lora(module, ranks, alpha=None):
 
 
 def adapter_parameters(module):
-    """Return the adapters' parameters (A and B of every LoRALinear), in order: what has to be sent to actors."""
+    """Return the adapters' parameters (B and A of every LoRALinear), in order."""
     layers = [m for m in module.modules() if isinstance(m, LoRALinear)]
-    return [p for layer in layers for p in (layer.lora_a, layer.lora_b)]
+    return [p for layer in layers for p in (layer.lora_b, layer.lora_a)]
 
 
 def base_parameters(module):
     """Return the parameters of the layers under the adapters."""
     layers = [m for m in module.modules() if isinstance(m, LoRALinear)]
     return [p for layer in layers for p in layer.base.parameters()]
+
+
+def base_last(module):
+    """Return all parameters, those of the layers under adapters last, and how many elements come before them.
+
+    That many elements of a flat buffer in this order are all that learning changes, and all that has to be sent to
+    actors, while the base is frozen: adapters, and what is under no adapter. All, where there is none.
+
+    >>> net = apply_lora(nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2)), 2)
+    >>> base_last(net)[1] == 2 * (4 + 64) + 2 * (64 + 2)
+    True
+    """
+    base = base_parameters(module)
+    inside = {id(p) for p in base}
+    others = [p for p in module.parameters() if id(p) not in inside]
+    return others + base, sum(p.numel() for p in others)
 
 
 def freeze_base(module):

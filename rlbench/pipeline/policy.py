@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlbench.pipeline.lora import apply_lora
+
 # log sqrt(2 pi), of the normal density.
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -112,7 +114,8 @@ class ActorCritic(nn.Module):
 
     Gains sqrt(2), 0.01 for the actor's head, 1 for the critic's, after Andrychowicz et al. 2021 (arXiv:2006.05990).
     ``distribution``: Categorical or Gaussian; with the latter ``log_std`` is a parameter (dim,), from zero.
-    ``activation``: "tanh" or "relu". Raises KeyError for another.
+    ``activation``: "tanh" or "relu". Raises KeyError for another. ``lora_ranks``: those of low-rank adapters over the
+    linear layers of actor and of critic, first layer first, the last for all that follow; None: no adapters.
 
     >>> net = ActorCritic(4, Categorical(2), [64, 64])
     >>> outputs, values = net(torch.zeros(3, 4))
@@ -120,7 +123,7 @@ class ActorCritic(nn.Module):
     (torch.Size([3, 2]), torch.Size([3]))
     """
 
-    def __init__(self, observation_dim, distribution, net_arch, activation="tanh"):
+    def __init__(self, observation_dim, distribution, net_arch, activation="tanh", lora_ranks=None):
         super().__init__()
         self.distribution = distribution
         kind = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
@@ -128,6 +131,9 @@ class ActorCritic(nn.Module):
         self.critic = _mlp([observation_dim, *net_arch, 1], kind, head_gain=1.0)
         gaussian = isinstance(distribution, Gaussian)
         self.log_std = nn.Parameter(torch.zeros(distribution.outputs)) if gaussian else None
+        if lora_ranks:
+            apply_lora(self.actor, lora_ranks)
+            apply_lora(self.critic, lora_ranks)
 
     def forward(self, observations):
         """Return the distribution's outputs (B, outputs) and values (B,) for float32 observations (B, dim)."""

@@ -20,8 +20,12 @@ class Settings:
     gradient_sync_every  updates between two all-reduces of the learners' gradients
     correction      "vtrace": importance sampling corrects for the policy that acted; "none". Asynchronous only
     staleness_form, staleness_threshold  weight of a sample in the loss, see ``rlbench.pipeline.staleness``
+    lora_ranks      ranks of low-rank adapters over the linear layers of actor and of critic, first layer first, the
+                    last for all that follow ([8, 8, 8, 4]: 8 for the first three, 4 for the rest); None: no adapters
+    freeze_updates  with adapters: the layers under them are frozen for so many updates, in which only the adapters
+                    are sent, and learn and are sent too from then on; 0: never frozen
     silent_s        a process that has not moved for so many seconds is named
-    start_method    "fork" or "spawn"
+    start_method    "fork" or "spawn"; a fork waits for ever where PyTorch has used several threads before
     """
 
     env_steps: int
@@ -52,6 +56,8 @@ class Settings:
     correction: str = "vtrace"
     staleness_form: str = "none"
     staleness_threshold: int | None = None
+    lora_ranks: list | None = None
+    freeze_updates: int = 1000
     seed: int = 0
     silent_s: float = 5.0
     start_method: str = "fork"
@@ -73,6 +79,10 @@ class Settings:
             raise ValueError("%d actors cannot be shared out among %d learners" % (self.actors, self.learners))
         if self.overwrite and self.depth < 2:
             raise ValueError("overwriting needs a depth of at least 2: one rollout to read while another is written")
+        if self.lora_ranks is not None and (not self.lora_ranks or min(self.lora_ranks) < 1):
+            raise ValueError("lora_ranks %s: give at least one rank, each of at least 1" % (self.lora_ranks,))
+        if self.freeze_updates < 0:
+            raise ValueError("freeze_updates is %d: use 0 or more" % self.freeze_updates)
         if self.algorithm == "a2c":
             self.n_epochs, self.batch_size = 1, self.round_samples
         if self.round_samples % self.batch_size:

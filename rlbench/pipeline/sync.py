@@ -74,6 +74,9 @@ class WeightPublisher:
     only disturbed when two versions are published while it copies; it sees that by the sequence number and reads
     again. The writer never waits. One process may publish.
 
+    Where only the first elements of the weights change, a prefix of them will do: readers keep the rest. A reader may
+    miss any version, so the rest must be what all of them began with; once it was published again, it always must be.
+
     >>> publisher = WeightPublisher(elements=3)
     >>> publisher.publish(torch.tensor([1.0, 2.0, 3.0]), version=7)
     >>> out = torch.empty(3)
@@ -89,6 +92,7 @@ class WeightPublisher:
     def _open(self):
         self.sequence = counter(self._block, 0)
         self.versions = counter(self._block, LINE), counter(self._block, LINE + 8)
+        self.sizes = counter(self._block, LINE + 16), counter(self._block, LINE + 24)
         starts = 2 * LINE, 2 * LINE + padded(4 * self.elements)
         self.halves = [np.frombuffer(self._block.memory, np.float32, self.elements, start) for start in starts]
 
@@ -105,9 +109,10 @@ class WeightPublisher:
         return self.versions[self.sequence[0] & 1][0]
 
     def publish(self, flat, version):
-        """Make ``flat`` (1-D float32 tensor of ``elements``) the newest weights, known as ``version``."""
-        sequence = self.sequence[0] + 1
-        np.copyto(self.halves[sequence & 1], flat.detach().cpu().numpy())
+        """Make ``flat`` (1-D float32 tensor, at most ``elements``) the newest weights, known as ``version``."""
+        sequence, size = self.sequence[0] + 1, flat.numel()
+        np.copyto(self.halves[sequence & 1][:size], flat.detach().cpu().numpy())
+        self.sizes[sequence & 1][0] = size
         self.versions[sequence & 1][0] = version
         self.sequence[0] = sequence
 
@@ -125,7 +130,7 @@ class WeightReader:
         return self._sequence[0] != self._seen
 
     def read(self, out):
-        """Copy the newest weights into ``out`` (1-D float32 CPU tensor) and return their version.
+        """Copy the newest weights into ``out`` (1-D float32 CPU tensor, all elements) and return their version.
 
         Raises LookupError when nothing was published yet.
         """
@@ -134,16 +139,20 @@ class WeightReader:
             sequence = self._sequence[0]
             if not sequence:
                 raise LookupError("no weights were published yet")
-            np.copyto(target, self._publisher.halves[sequence & 1])
+            size = self._publisher.sizes[sequence & 1][0]
+            if self._sequence[0] != sequence:
+                # It may be the size of what comes after the next, and nothing beyond the next may be touched.
+                continue
+            np.copyto(target[:size], self._publisher.halves[sequence & 1][:size])
             version = self._publisher.versions[sequence & 1][0]
             if self._sequence[0] == sequence:
                 self._seen = sequence
                 return version
 
 
-def broadcast_packed(buffer, source=0, group=None):
-    """Send ``source``'s weights to every rank in one broadcast of the flat buffer."""
-    dist.broadcast(buffer.pack(), source, group)
+def broadcast_packed(buffer, source=0, group=None, elements=None):
+    """Send ``source``'s weights, or their first ``elements``, to every rank in one broadcast of the flat buffer."""
+    dist.broadcast(buffer.pack()[:elements], source, group)
     buffer.unpack()
 
 

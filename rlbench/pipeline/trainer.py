@@ -12,6 +12,7 @@ from rlbench.pipeline.actor import Collector, rollout_dtype, run_actor
 from rlbench.pipeline.board import FIELDS, Board
 from rlbench.pipeline.buffer import ShardedBuffer
 from rlbench.pipeline.learner import Learner, overtaken, run_learner
+from rlbench.pipeline.lora import base_last
 from rlbench.pipeline.policy import ActorCritic
 from rlbench.pipeline.processes import Crew, PipelineError
 from rlbench.pipeline.sync import FlatBuffer, WeightPublisher, WeightReader
@@ -27,7 +28,8 @@ class Result:
 
     Lags are in optimizer steps, over all consumptions of samples. ``learned`` are samples that were learned from,
     ``dropped`` those that were not, because they were too stale or overwritten; the rest of ``env_steps`` was under
-    way when the run ended, ``overtaken`` of them by newer samples. ``actor_wait`` is the share of the actors' time
+    way when the run ended, ``overtaken`` of them by newer samples. ``sent_bytes`` are those of the weights that were
+    published to actors, the first ones aside. ``actor_wait`` is the share of the actors' time
     that they waited for the learner or for room. ``deaths`` and ``silences`` are sentences about processes that died,
     or did not move for a while, while the rest went on.
     """
@@ -41,6 +43,7 @@ class Result:
     learned: int
     dropped: int
     overtaken: int
+    sent_bytes: int
     actor_wait: float
     deaths: list = field(default_factory=list)
     silences: list = field(default_factory=list)
@@ -57,12 +60,12 @@ def train(make_env, observation_dim, distribution, settings, should_stop=lambda:
     every learner has one left. Raises PipelineError when they do, or when a learner died; none is left running.
     """
     torch.manual_seed(settings.seed)
-    policy = ActorCritic(observation_dim, distribution, settings.net_arch, settings.activation)
+    policy = ActorCritic(observation_dim, distribution, settings.net_arch, settings.activation, settings.lora_ranks)
     if settings.mode == "sync":
         return _in_process(make_env, observation_dim, policy, settings, should_stop)
     dtype = rollout_dtype(settings.n_steps, settings.envs_per_actor, observation_dim, distribution)
     buffer = ShardedBuffer(settings.actors, settings.depth, dtype, settings.overwrite)
-    weights = FlatBuffer(policy.parameters(), attach=False)
+    weights = FlatBuffer(base_last(policy)[0], attach=False)
     publisher = WeightPublisher(weights.flat.numel())
     publisher.publish(weights.pack(), 0)
     board = Board(settings.actors, settings.learners)
@@ -203,6 +206,7 @@ def _result(policy, board, settings, begun, updates, overwritten=0, left=0, deat
         learned=totals["learned"],
         dropped=totals["dropped"] + overwritten,
         overtaken=totals["overtaken"] + left,
+        sent_bytes=totals["sent_bytes"],
         actor_wait=waited / (seconds * settings.actors),
         deaths=list(deaths),
         silences=list(silences),
