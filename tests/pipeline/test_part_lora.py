@@ -19,15 +19,6 @@ BASE = 2 * (4 * 64 + 64 + 64 * 64 + 64) + (64 * 2 + 2) + (64 + 1)
 SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "learning_rate": 1e-3, "n_envs": 4, "seed": 3}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """A process forked after PyTorch has used several threads waits for them for ever."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def policy(distribution=None, seed=0):
     torch.manual_seed(seed)
     return ActorCritic(4, distribution or Categorical(2), [64, 64], lora_ranks=RANKS)
