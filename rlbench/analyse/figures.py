@@ -23,8 +23,8 @@ from rlbench.catalog.scenario import Scenario
 from rlbench.store.schema import FIGURES
 
 ADAPTER_TOO_MUCH = 0.05
-# Of fewer looks at the stack no share can be told; at ten a second that is training of two seconds.
-FEWEST_STACKS = 20
+# Of fewer looks at the stack no share can be told; at ten a second these are two seconds of processor time.
+FEWEST_LOOKS = 20
 
 
 def analyse_trial(
@@ -78,7 +78,7 @@ def analyse_trial(
         if figures.get(name) is None:
             reasons[name] = "no GPU was used"
     if "adapter_share" not in figures:
-        few = f"training was too short: the stack was looked at fewer than {FEWEST_STACKS} times"
+        few = f"training was too short: the stack was looked at fewer than {FEWEST_LOOKS} times"
         reasons |= dict.fromkeys(("adapter_share", "probe_share"), few)
     if "straggler_ratio" not in figures and window:
         reasons["straggler_ratio"] = "one process steps all environments"
@@ -119,9 +119,10 @@ def _whole(
     if start and len(joined.version_ns):
         figures["first_update_s"] = (int(joined.version_ns[0]) - start) / 1e9
     owners = outcome.get("owners")
-    if owners and sum(owners.values()) >= FEWEST_STACKS:
-        figures["adapter_share"] = owners["adapter"] / sum(owners.values())
-        figures["probe_share"] = owners["probe"] / sum(owners.values())
+    if owners and owners["looks"] >= FEWEST_LOOKS:
+        seconds = owners["seconds"]
+        figures["adapter_share"] = seconds["adapter"] / sum(seconds.values())
+        figures["probe_share"] = seconds["probe"] / sum(seconds.values())
     if usage:
         figures["peak_memory_mb"] = max(each["memory_mb"] for each in usage)
         figures["processes"] = max(each["processes"] for each in usage)

@@ -108,8 +108,8 @@ FIGURES: list[Figure] = [
     Figure("learner_idle", SPEED, "learner idle", "share", "neither", "Wall time in which the learner does not learn: it collects, or waits for samples."),
     Figure("straggler_ratio", SPEED, "slowest worker", "share", "higher", "Steps of the slowest environment-stepping process as a share of the median one's."),
     Figure("silent_workers", SPEED, "silent workers", "count", "lower", "Environment-stepping processes that made no step in the last quarter of the steady state."),
-    Figure("adapter_share", INSTRUMENT, "adapter time", "share", "lower", "Sampled time in the adapter's own code; it should be close to 0."),
-    Figure("probe_share", INSTRUMENT, "probe time", "share", "lower", "Sampled time in the instrument's own code."),
+    Figure("adapter_share", INSTRUMENT, "adapter time", "share", "lower", "Sampled processor time in the adapter's own code; it should be close to 0."),
+    Figure("probe_share", INSTRUMENT, "probe time", "share", "lower", "Sampled processor time in the instrument's own code."),
     Figure("probe_us_per_step", INSTRUMENT, "probe per step", "number", "lower", "What the instrument adds to each environment step."),
 ]
 # fmt: on

@@ -1,0 +1,44 @@
+"""Processor time is booked to who uses it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlbench.probe.sampler import OwnerSampler
+
+SPIN = """
+import time
+def spin(seconds, call=None):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(100)) if call is None else call(0.01)
+"""
+
+
+def spinner(path: str) -> Callable[..., None]:
+    """A function that uses processor time, or has another use it, whose code lies in ``path``."""
+    scope: dict[str, Any] = {}
+    exec(compile(SPIN, path, "exec"), scope)
+    found: Callable[..., None] = scope["spin"]
+    return found
+
+
+def test_time_is_booked_to_its_owner() -> None:
+    adapter, library = spinner("/somewhere/adapters/mine/adapter.py"), spinner("/env/site-packages/lib/ppo.py")
+    sampler = OwnerSampler("/somewhere/adapters/mine/adapter.py", "lib")
+    sampler.start()
+    adapter(1.0)
+    library(1.0)
+    # What an adapter has the library do is the library's, and waiting is nobody's.
+    adapter(1.0, library)
+    time.sleep(0.3)
+    found = sampler.stop()
+    assert found["looks"] >= 10
+    seconds = found["seconds"]
+    assert sum(seconds.values()) == pytest.approx(3.0, abs=0.6)
+    assert seconds["adapter"] / sum(seconds.values()) == pytest.approx(1 / 3, abs=0.2)
+    assert seconds["probe"] == seconds["env"] == 0
