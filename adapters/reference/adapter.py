@@ -17,18 +17,22 @@ class Adapter:
         return None
 
     def train(self, trial, probe):
-        names = SHARED + (PPO if trial.algorithm == "ppo" else ())
+        learners = 2 if trial.variant == "learners2" else 1
+        given = {name: getattr(trial, name) for name in SHARED + (PPO if trial.algorithm == "ppo" else ())}
+        if "batch_size" in given:
+            # Every learner takes its share of a minibatch: one optimizer step is over all of them.
+            given["batch_size"] //= learners
         settings = Settings(
             mode=trial.mode,
             algorithm=trial.algorithm,
             env_steps=trial.env_steps,
             actors=trial.workers,
-            learners=2 if trial.variant == "learners2" else 1,
+            learners=learners,
             lora_ranks=LORA_RANKS if trial.variant == "lora" else None,
             net_arch=trial.net_arch,
             activation=trial.activation,
             seed=trial.seed,
-            **{name: getattr(trial, name) for name in names},
+            **given,
         )
         _, dim, _, actions = trial.spaces()
         # The budget in steps is the pipeline's own; the probe knows that in seconds.

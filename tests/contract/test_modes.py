@@ -125,7 +125,7 @@ def _broken(name: str, mode: str, fault: Callable[[Path, int], None], *changes: 
     """Run, apply ``fault(ledgers' folder, pid of the guest)`` once all environments step, and return the row."""
     folder = Path(tempfile.mkdtemp(prefix=f"rlbench-modes-{name}-"))
     before = shared_memory()
-    settings = ("budget.env_steps=10000000", "budget.seconds=40", "limits.stall_s=100", *changes)
+    settings = ("budget.env_steps=10000000", "budget.seconds=20", "limits.stall_s=60", *changes)
     harness = subprocess.Popen(
         command("run", *_options(name, mode, *settings)), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
