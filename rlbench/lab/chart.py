@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
@@ -23,7 +20,7 @@ from rlbench.lab.catalog import Experiment
 from rlbench.lab.rows import Row
 from rlbench.lab.statistics import mean
 from rlbench.present.chart_parts import add_caption, horizontal, plain_ticks, thousands
-from rlbench.present.charts import PNG_DPI, write_atomically
+from rlbench.present.charts import save_figure
 from rlbench.present.style import DASHES, PALETTE, POINTS, RC, WIDTH
 
 MARKED = 12  # a line with more points than this is drawn without marks
@@ -54,7 +51,7 @@ def draw(experiment: Experiment, rows: list[Row], caption: list[str], folder: Pa
         add_caption(figure, experiment.title, caption)
         paths = folder / f"{experiment.name}.png", folder / f"{experiment.name}.svg"
         for path in paths:
-            write_atomically(path, _bytes(figure, path.suffix[1:]))
+            save_figure(figure, path)
     return paths
 
 
@@ -175,14 +172,3 @@ def _legend(axes: Axes, named: list[tuple[str, bool]], order: list[str]) -> None
     axes.legend(
         handles=handles, loc="upper left", ncols=_columns(named), borderaxespad=0, borderpad=0, handlelength=2.4
     )
-
-
-def _bytes(figure: Figure, form: str) -> bytes:
-    content = io.BytesIO()
-    if form == "png":
-        FigureCanvasAgg(figure)
-        figure.savefig(content, format="png", dpi=PNG_DPI)
-    else:
-        FigureCanvasSVG(figure)
-        figure.savefig(content, format="svg", metadata=dict.fromkeys(["Creator", "Date", "Format", "Type"]))
-    return content.getvalue()

@@ -143,7 +143,7 @@ class ThreadQueue:
     threads = True
 
     def __init__(self, producers: int) -> None:
-        self.queue: queue.Queue[Any] = queue.Queue(CAPACITY)
+        self.queue: Any = queue.Queue(CAPACITY)
         self.into = np.empty(CAPACITY, RECORD)
 
     def producer(self, index: int) -> Put:
@@ -160,30 +160,19 @@ class ThreadQueue:
         return _drain(self.queue, limit, self.into)
 
 
-class ProcessQueue:
+class ProcessQueue(ThreadQueue):
     """``multiprocessing.Queue``: records are pickled by a thread of the producer and go through one pipe."""
 
     threads = False
 
     def __init__(self, producers: int) -> None:
+        super().__init__(producers)
         self.queue = multiprocessing.get_context("fork").Queue(CAPACITY)
-        self.into = np.empty(CAPACITY, RECORD)
 
     def producer(self, index: int) -> Put:
         # What has not been sent when the measurement ends is of no use to anyone.
         self.queue.cancel_join_thread()
-
-        def put(record: Any) -> bool:
-            try:
-                self.queue.put_nowait(record.copy())
-            except queue.Full:
-                return False
-            return True
-
-        return put
-
-    def take(self, limit: int) -> int:
-        return _drain(self.queue, limit, self.into)
+        return super().producer(index)
 
 
 class GuideRing:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
 import socket
 import struct
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +65,35 @@ def bytes_sent() -> int | None:
                 if len(info) >= _BYTES_SENT + 8:
                     total, counted = total + struct.unpack_from("<Q", info, _BYTES_SENT)[0], True
     return total if counted else None
+
+
+def timed(act: Callable[[], Any], times: int, ranks: int) -> tuple[Any, float | None]:
+    """Have every rank call ``act`` ``times`` times, side by side; all ranks call this.
+
+    Returns ``(seconds, bytes)``: a tensor (ranks, times), and the payload bytes sent per call, over all ranks; None where
+    the kernel does not count them.
+    """
+    import torch
+    import torch.distributed as dist
+
+    taken = []
+    dist.barrier()
+    before = bytes_sent()
+    for _ in range(times):
+        dist.barrier()
+        started = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - started)
+    dist.barrier()
+    after = bytes_sent()
+    # NaN stands for "not counted" on its way through the tensor.
+    sent = float("nan") if before is None or after is None else (after - before) / times
+    mine = torch.tensor([sent, *taken], dtype=torch.float64)
+    everyone = [torch.empty_like(mine) for _ in range(ranks)]
+    dist.all_gather(everyone, mine)
+    gathered = torch.stack(everyone)
+    total = float(gathered[:, 0].sum())
+    return gathered[:, 1:], None if math.isnan(total) else total
 
 
 def _rank(

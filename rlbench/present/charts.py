@@ -120,15 +120,16 @@ def _chart(scene: Scene, kind: _Kind, name: str) -> Chart:
                 raise NoData("no trial of this scenario was ok")
             figure = kind.draw(scene)
             add_caption(figure, kind.title, lines)
-            paths = [_save(figure, scene.run / "charts" / f"{name}.{kind_}", kind_) for kind_ in ("png", "svg")]
+            paths = [save_figure(figure, scene.run / "charts" / f"{name}.{form}") for form in ("png", "svg")]
         except NoData as reason:
             skipped = str(reason)
     return Chart(name, scene.scenario, kind.title, kind.reading, lines, paths[0], paths[1], skipped)
 
 
-def _save(figure: Figure, path: Path, form: str) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG or SVG, by the path's suffix, atomically, and return the path."""
     content = io.BytesIO()
-    if form == "png":
+    if path.suffix == ".png":
         FigureCanvasAgg(figure)
         figure.savefig(content, format="png", dpi=PNG_DPI)
     else:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from rlbench.lab.rows import Row, interleaved, row, select
 from rlbench.lab.statistics import mean, ratio
 from rlbench.lab.verdicts import FAILS, HOLDS, UNTESTED, Verdict, all_hold, at_least
-from rlbench.lab.world import bytes_sent, run_world
+from rlbench.lab.world import run_world, timed
 
 CLAIM = (
     "Rank 4 on a 512 x 512 layer means 64 times fewer parameters; a policy's traffic falls 100 times, and its "
@@ -111,7 +112,6 @@ def _policy() -> Any:
 
 def _synchronise(rank: int, ranks: int, repeats: int, syncs: int, publishers: dict[str, Any]) -> list[Row]:
     import torch
-    import torch.distributed as dist
 
     from rlbench.pipeline import sync
 
@@ -135,28 +135,13 @@ def _synchronise(rank: int, ranks: int, repeats: int, syncs: int, publishers: di
     ways = {"broadcast_us": by_broadcast, "memory_us": by_memory}
     cells = [(way, name) for way in ways for name in (FULL, LORA)]
     for repeat, (way, name) in interleaved(cells, repeats + 1):
-        taken = []
-        dist.barrier()
-        before = bytes_sent()
-        for _ in range(syncs):
-            dist.barrier()
-            started = time.perf_counter()
-            ways[way](name)
-            taken.append(time.perf_counter() - started)
-        dist.barrier()
-        after = bytes_sent()
-        sent = float("nan") if before is None or after is None else (after - before) / syncs
-        mine = torch.tensor([sent, *taken], dtype=torch.float64)
-        everyone = [torch.empty_like(mine) for _ in range(ranks)]
-        dist.all_gather(everyone, mine)
+        seconds, sent = timed(partial(ways[way], name), syncs, ranks)
         # The first repeat opens connections and is not kept.
         if rank or not repeat:
             continue
-        gathered = torch.stack(everyone)
         # The median: a rank that the machine lets wait for its core must not decide.
-        rows.append(row(name, repeat - 1, way, float(gathered[:, 1:].max(0).values.median()) * 1e6, "us"))
+        rows.append(row(name, repeat - 1, way, float(seconds.max(0).values.median()) * 1e6, "us"))
         if way == "broadcast_us":
-            total = float(gathered[:, 0].sum())
             reason = "the kernel does not count bytes per connection"
-            rows.append(row(name, repeat - 1, "wire_bytes", None if total != total else total, "bytes", None, reason))
+            rows.append(row(name, repeat - 1, "wire_bytes", sent, "bytes", None, reason))
     return rows

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rlbench.lab.rows import Row, interleaved, row, select
 from rlbench.lab.statistics import Estimate, mean, ratio
 from rlbench.lab.verdicts import UNTESTED, Verdict, at_least
-from rlbench.lab.world import bytes_sent, run_world
+from rlbench.lab.world import run_world, timed
 
 CLAIM = "All-reduce for weight synchronisation costs 3 times the bandwidth of a broadcast."
 SIZES: dict[str, dict[str, Any]] = {
@@ -88,7 +89,6 @@ def verdict(rows: list[Row]) -> Verdict:
 def _synchronise(rank: int, ranks: int, counts: list[int], repeats: int, publishers: dict[int, Any]) -> list[Row]:
     """Measure in one rank; rank 0 returns the rows."""
     import torch
-    import torch.distributed as dist
 
     from rlbench.pipeline import sync
 
@@ -120,28 +120,12 @@ def _synchronise(rank: int, ranks: int, counts: list[int], repeats: int, publish
     # Repeat -1 opens connections and is not kept.
     for repeat, (method, count) in interleaved(cells, repeats + 1):
         times = 1 if count >= 1_000_000 else 5
-        taken = []
-        dist.barrier()
-        before = bytes_sent()
-        for _ in range(times):
-            dist.barrier()
-            started = time.perf_counter()
-            methods[method](count)
-            taken.append(time.perf_counter() - started)
-        dist.barrier()
-        after = bytes_sent()
-        # NaN stands for "not counted" on its way through the tensor.
-        sent = float("nan") if before is None or after is None else (after - before) / times
-        mine = torch.tensor([sent, *taken], dtype=torch.float64)
-        everyone = [torch.empty_like(mine) for _ in range(ranks)]
-        dist.all_gather(everyone, mine)
+        seconds, sent = timed(partial(methods[method], count), times, ranks)
         if rank or not repeat:
             continue
-        gathered = torch.stack(everyone)
-        milliseconds = float(gathered[:, 1:].max(0).values.mean()) * 1000
+        milliseconds = float(seconds.max(0).values.mean()) * 1000
         rows.append(row(method, repeat - 1, f"time_{ranks}_ranks", milliseconds, "ms", count))
-        total = float(gathered[:, 0].sum())
-        copies = None if total != total else total / (4 * count)
+        copies = None if sent is None else sent / (4 * count)
         reason = "the kernel does not count bytes per connection"
         rows.append(row(method, repeat - 1, f"sent_{ranks}_ranks", copies, "x weights", count, reason))
     return rows
