@@ -70,8 +70,8 @@ def bytes_sent() -> int | None:
 def timed(act: Callable[[], Any], times: int, ranks: int) -> tuple[Any, float | None]:
     """Have every rank call ``act`` ``times`` times, side by side; all ranks call this.
 
-    Returns ``(seconds, bytes)``: a tensor (ranks, times), and the payload bytes sent per call, over all ranks; None where
-    the kernel does not count them.
+    Returns ``(seconds, bytes)``: a tensor (ranks, times), and the payload bytes that one call had all ranks send, or
+    None where the kernel does not count them.
     """
     import torch
     import torch.distributed as dist
