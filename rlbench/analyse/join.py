@@ -203,6 +203,8 @@ def _policy(ledgers: Ledgers, acting: Array, learning: Array) -> tuple[int, Arra
         version = (
             pd.merge_asof(asked, history, on="time", by="key")["version"].fillna(UNKNOWN).to_numpy(np.int64, copy=True)
         )
+        # Untold marks are all alike: that of another network says nothing of this policy.
+        version[~told] = UNKNOWN
         # A module whose weights the optimizer changes in place holds the newest version, told or not.
         own = (passes.module == module) & (version == UNKNOWN) & (shared[module] | ~told)
         version[own] = np.searchsorted(made, passes.time_ns[own], side="right")
