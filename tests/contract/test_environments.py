@@ -116,7 +116,11 @@ def test_package_removed_by_hand_is_put_back(library: Library) -> None:
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_killed_build_leaves_no_half_environment(library: Library, ending: signal.Signals) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", BUILD, str(library.folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", BUILD, str(library.folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A test run that a shell started in the background ignores SIGINT, and would pass that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
     # The moment at which uv has made the folder and packages are being put there.
     deadline = time.monotonic() + 60

@@ -45,7 +45,8 @@ def _options(name: str, mode: str, *changes: str) -> list[str]:
 
 @functools.cache
 def ran(name: str, mode: str, *changes: str) -> Trial:
-    folder = Path(tempfile.mkdtemp(prefix=f"rlbench-modes-{name}-"))
+    # A colon would part the folder's name in two where paths are listed.
+    folder = Path(tempfile.mkdtemp(prefix=f"rlbench-modes-{name.replace(':', '-')}-"))
     steps = STEPS.get(name, 8192)
     before = shared_memory()
     subprocess.run(
