@@ -48,7 +48,7 @@ class OwnerSampler:
 
     def start(self):
         """Begin sampling."""
-        self._before = signal.signal(signal.SIGPROF, self._look)
+        signal.signal(signal.SIGPROF, self._look)
         # System calls that the signal interrupts go on by themselves.
         signal.siginterrupt(signal.SIGPROF, False)
         self._booked = time.thread_time()
@@ -56,8 +56,9 @@ class OwnerSampler:
 
     def stop(self):
         """End sampling and return ``{"seconds": seconds by owner, "looks": how often the stack was looked at}``."""
+        # Ignored, not as before: a signal that is still on its way to some thread would end the process.
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, self._before)
         return {"seconds": self.seconds, "looks": self.looks}
 
     def owner(self, frame):
