@@ -45,6 +45,7 @@ class OwnerSampler:
         self._pipeline = os.path.join(os.path.dirname(os.path.dirname(self._probe)), "pipeline") + os.sep
         self.seconds = {"adapter": 0.0, "probe": 0.0, "env": 0.0, "library": 0.0}
         self.looks = 0
+        self._stopped = False
 
     def start(self):
         """Begin sampling."""
@@ -56,8 +57,8 @@ class OwnerSampler:
 
     def stop(self):
         """End sampling and return ``{"seconds": seconds by owner, "looks": how often the stack was looked at}``."""
-        # Ignored, not as before: a signal that is still on its way to some thread would end the process.
-        signal.signal(signal.SIGPROF, signal.SIG_IGN)
+        # The handler stays: without one, a signal that is still on its way to some thread would end the process.
+        self._stopped = True
         signal.setitimer(signal.ITIMER_PROF, 0)
         return {"seconds": self.seconds, "looks": self.looks}
 
@@ -80,6 +81,8 @@ class OwnerSampler:
         return "library"
 
     def _look(self, number, frame):
+        if self._stopped:
+            return
         now = time.thread_time()
         self.seconds[self.owner(frame)] += now - self._booked
         self._booked = now
