@@ -27,12 +27,18 @@ def adopt_orphans() -> None:
 def family(pid: int, mark: str) -> list[psutil.Process]:
     """Return the live processes of a guest: ``pid``, its descendants, and whoever carries its mark.
 
-    The mark (an environment variable) finds those that left the process group and the tree.
+    The mark (an environment variable) finds those that left the process group and the tree. Some overwrite it with a
+    title of their own: those are found as orphans that this process adopted (see ``adopt_orphans``). Guests, and
+    nothing else that it starts, have sessions of their own.
     """
     found: dict[int, psutil.Process] = {}
     with contextlib.suppress(*_GONE):
         root = psutil.Process(pid)
         found = {process.pid: process for process in [root, *root.children(recursive=True)]}
+    for orphan in psutil.Process().children():
+        with contextlib.suppress(*_GONE):
+            if os.getsid(orphan.pid) != os.getsid(0):
+                found |= {each.pid: each for each in [orphan, *orphan.children(recursive=True)]}
     wanted = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in found:

@@ -40,7 +40,7 @@ def main(folder):
         traceback.print_exc()
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = "%s:%d" % (os.path.basename(last.filename), last.lineno)
-        outcome.update(status="failed", reason="%s: %s (%s)" % (type(error).__name__, error, where))
+        outcome.update(status="failed", reason="%s: %s (%s)" % (type(error).__name__, _told(error), where))
     path = os.path.join(folder, "outcome.json")
     with open(path + ".tmp", "w") as file:
         json.dump(outcome, file)
@@ -113,6 +113,12 @@ def load_adapter(path):
         if not callable(getattr(getattr(module, "Adapter", None), name, None)):
             raise ImportError("adapter %s has no class Adapter with a method %s" % (path, name))
     return module.Adapter()
+
+
+def _told(error):
+    """Return what an exception says in one line: its first and last one, cut where they are long."""
+    lines = [line.strip()[:300] for line in str(error).splitlines() if line.strip()]
+    return " ... ".join(lines if len(lines) < 3 else [lines[0], lines[-1]])
 
 
 def _seed(seed):

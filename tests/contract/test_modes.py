@@ -126,7 +126,7 @@ def _broken(name: str, mode: str, fault: Callable[[Path, int], None], *changes: 
     """Run, apply ``fault(ledgers' folder, pid of the guest)`` once all environments step, and return the row."""
     folder = Path(tempfile.mkdtemp(prefix=f"rlbench-modes-{name}-"))
     before = shared_memory()
-    settings = ("budget.env_steps=10000000", "budget.seconds=20", "limits.stall_s=60", *changes)
+    settings = ("budget.env_steps=10000000", "budget.seconds=30", "limits.stall_s=45", *changes)
     harness = subprocess.Popen(
         command("run", *_options(name, mode, *settings)), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -137,7 +137,7 @@ def _broken(name: str, mode: str, fault: Callable[[Path, int], None], *changes: 
         output, _ = harness.communicate(timeout=240)
     finally:
         harness.kill()
-    assert b"Traceback (most recent call last)" not in output, output.decode()
+    assert b"Traceback (most recent call last):\n" not in output, output.decode()
     assert not _of(folder)
     assert not _left_over(before)
     row: dict[str, Any] = read_table(folder / "results" / "r", "trials").iloc[0].to_dict()
@@ -149,7 +149,7 @@ def _stepping(folder: Path, harness: subprocess.Popen[bytes]) -> Path:
     limit = time.monotonic() + 180
     while time.monotonic() < limit and harness.poll() is None:
         for ledger in folder.glob("results/r/.work/*/env-0.ledger"):
-            if env_steps(ledger.parent)[0] > 1500:
+            if env_steps(ledger.parent)[0] > 300:
                 return ledger.parent
         time.sleep(0.1)
     raise AssertionError("it did not begin to step")
