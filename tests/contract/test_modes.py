@@ -184,7 +184,7 @@ def test_a_killed_learner_costs_one_row(name: str, mode: str) -> None:
 @pytest.mark.parametrize(("name", "mode"), SOME)
 def test_a_hanging_worker_costs_one_row(name: str, mode: str) -> None:
     stopped = lambda ledgers, guest: os.kill(_worker(ledgers, guest), signal.SIGSTOP)  # noqa: E731
-    row = _broken(name, mode, stopped, "limits.stall_s=20")
+    row = _broken(name, mode, stopped, "limits.stall_s=40")
     if row["status"] == "ok":
         assert row["silent_workers"] >= 1, "it went on with a stopped worker, and nothing says so"
     else:
