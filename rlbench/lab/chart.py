@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from rlbench.lab.catalog import Experiment
 from rlbench.lab.rows import Row
@@ -80,14 +80,18 @@ def _panel(axes: Axes, panel: dict[str, Any], rows: list[Row], order: list[str],
     else:
         _dots(axes, rows, order)
     measured = axes.yaxis if swept else axes.xaxis
-    if "y" in log and positive:
+    values = [row["value"] for row in rows]
+    # Less than a decade needs no log axis, and would hardly have a tick on one.
+    if "y" in log and positive and max(values) >= 10 * min(values):
         (axes.set_yscale if swept else axes.set_xscale)("log")
         plain_ticks(measured)
-        if not swept and max(row["value"] for row in rows) >= 1e4:
+        if not swept and max(values) >= 1e4:
             # Numbers this long have room at the decades only.
             measured.set_major_locator(LogLocator(10))
     else:
         measured.set_major_formatter(thousands)
+        if not swept:
+            measured.set_major_locator(MaxNLocator(4))
 
 
 def _swept(rows: list[Row]) -> bool:

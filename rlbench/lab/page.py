@@ -125,7 +125,7 @@ def _cell(rows: list[Row]) -> str:
 
 
 def _head(metric: str, unit: str) -> str:
-    name = metric.removesuffix(f"_{unit}").replace("_", " ")
+    name = metric.replace("_", " ").removesuffix(f" {unit}")
     return f"{name}, {unit}" if unit and unit != name else name
 
 

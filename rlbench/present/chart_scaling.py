@@ -15,14 +15,16 @@ from rlbench.present.chart_parts import LEGEND_ROW, plain_ticks, thousands
 from rlbench.present.style import INK, MUTED, WIDTH, Look, looks
 
 IDEAL = (0, (1, 2))
+CEILING = (0, (6, 2))
 
 
 class Line(NamedTuple):
-    """One library in one mode: steps/s of each seed by number of workers, ascending."""
+    """One library in one mode: steps/s of each seed by number of workers, ascending; its interpreter's ceiling."""
 
     label: str
     look: Look
     rates: dict[int, list[float]]
+    ceiling: float | None
 
     def mean(self, workers: int) -> float:
         """Mean steps/s over seeds."""
@@ -35,7 +37,7 @@ class Line(NamedTuple):
 
 
 def scaling(scene: Scene) -> Figure:
-    """Throughput against workers with the ideal from the fewest of them; beside it the share of that ideal."""
+    """Throughput against workers with the ideal from the fewest, and the ceiling; beside it the share of that ideal."""
     lines, notes = scaling_lines(scene)
     counts = sorted({count for line in lines for count in line.rates})
     figure, left, right = _with_legend(lines, notes)
@@ -45,6 +47,8 @@ def scaling(scene: Scene) -> Figure:
         left.plot(own, ideals, color=colour, linewidth=1, linestyle=IDEAL)
         for axes, values in ((left, means), (right, [100 * m / i for m, i in zip(means, ideals, strict=True)])):
             axes.plot(own, values, color=colour, linestyle=line.look.dash, marker=line.look.point, markersize=6)
+        if line.ceiling:
+            left.axhline(line.ceiling, color=colour, linewidth=1, linestyle=CEILING)
         for count, seeds in line.rates.items():
             left.vlines(count, min(seeds), max(seeds), color=colour, linewidth=4, alpha=0.3)
     machine = g.loads(scene.series[0].group.ok.iloc[0]["machine"], {})
@@ -94,7 +98,9 @@ def scaling_lines(scene: Scene) -> tuple[list[Line], list[str]]:
     lines = []
     for name, look in zip(shown, styles, strict=True):
         marks = g.symbols([mark for each in several[name] for mark in each.markers])
-        lines.append(Line(f"{name} {marks}".strip(), look, shown[name]))
+        ceilings = [rate for each in several[name] for rate in g.by_seed(each.group, "ceiling_steps_per_s").values()]
+        ceiling = sum(ceilings) / len(ceilings) if ceilings else None
+        lines.append(Line(f"{name} {marks}".strip(), look, shown[name], ceiling))
     return lines, notes
 
 
@@ -115,6 +121,9 @@ def _with_legend(lines: list[Line], notes: list[str]) -> tuple[Figure, Axes, Axe
         for line in lines
     ]
     handles.append(Line2D([], [], color=INK, linewidth=1, linestyle=IDEAL, label="ideal"))
+    if any(line.ceiling for line in lines):
+        label = "ceiling: random actions, one process"
+        handles.append(Line2D([], [], color=INK, linewidth=1, linestyle=CEILING, label=label))
     columns = max(1, min(len(handles), 110 // (max(len(str(handle.get_label())) for handle in handles) + 8)))
     rows = -(-len(handles) // columns)
     height = LEGEND_ROW * (rows + len(notes)) + (0.15 if notes else 0.05)

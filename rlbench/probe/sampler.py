@@ -2,7 +2,7 @@
 
 A timer of processor time interrupts the main thread at random moments, ten times a second, and its stack is looked at.
 It needs no code in what it watches, and no thread: the C library and PyTorch do without locks and atomic counters as
-long as a process has only one, and a second would cost the library a percent or two.
+long as a process has only one, and a second would cost the library several percent.
 """
 
 import os

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlbench.lab.batched import Grid
 from rlbench.pipeline.policy import Categorical, Gaussian
 from rlbench.pipeline.processes import PipelineError
 from rlbench.pipeline.settings import Settings
@@ -48,6 +49,38 @@ def run(make_env=cartpole, dim=4, distribution=None, note=None, should_stop=lamb
 def no_process_is_left():
     yield
     assert multiprocessing.active_children() == []
+
+
+class Room(gymnasium.Env):
+    """The lab's sparse task, one environment of it: the only reward is in the opposite corner."""
+
+    def __init__(self, index):
+        self._grid = Grid([index], 1)
+
+    def reset(self, *, seed=None, options=None):
+        return self._grid.observation()[0, 0], {}
+
+    def step(self, action):
+        seen, reward, end = self._grid.step(np.array([[action]]))
+        return seen[0, 0], float(reward[0, 0]), bool(end[0, 0]), False, {}
+
+
+def test_a_sparse_task_is_learned_asynchronously_with_staleness_control():
+    result = run(
+        Room, 12, Categorical(4), env_steps=32_768, mode="async", actors=2, ent_coef=0.01,
+        staleness_form="scaled", staleness_threshold=16,
+    )  # fmt: skip
+    assert result.dropped > 0
+    env, reached = Room(9), 0
+    for _ in range(20):
+        seen, total, end = env.reset()[0], 0.0, False
+        while not end:
+            action = torch.distributions.Categorical(logits=result.policy.actor(torch.from_numpy(seen)[None])).sample()
+            seen, reward, end, _, _ = env.step(int(action))
+            total += reward
+        reached += total
+    # A random policy reaches it in 6 % of the episodes.
+    assert reached >= 15
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -88,7 +88,14 @@ def test_scaling_has_a_line_for_each_library_and_mode(scene: Scene) -> None:
     assert list(line.rates) == [1, 2, 4]
     assert line.ideal(4) == pytest.approx(4 * line.mean(1))
     assert line.mean(4) / line.ideal(4) == pytest.approx(0.5)
-    assert "2 cores" in texts(chart_scaling.scaling(scene))
+    figure = chart_scaling.scaling(scene)
+    assert "2 cores" in texts(figure)
+    ceilings = [
+        line for line in figure.axes[1].get_lines() if line.get_linestyle() == "--" and len(line.get_xdata()) == 2
+    ]
+    wanted = {line.ceiling for line in lines.values()}
+    assert None not in wanted
+    assert {line.get_ydata()[0] for line in ceilings} >= wanted
 
 
 def test_scaling_needs_several_worker_counts(tmp_path: Path) -> None:
