@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,31 @@ Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 def command(*arguments: str) -> list[str]:
     """The command line of rlbench in this interpreter."""
     return [sys.executable, "-c", "from rlbench.cli import main; main()", *arguments]
+
+
+def heed_signals() -> None:
+    """Undo what a test run that was started in the background, or under nohup, would pass on: ignoring these."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def working_in(folder: Path) -> list[int]:
+    """Processes whose working directory is in ``folder``."""
+    import psutil  # not in the reference environment, whose tests load this module too
+
+    return [
+        process.pid
+        for process in psutil.process_iter(["cwd"])
+        if process.info["cwd"] and Path(process.info["cwd"]).is_relative_to(folder)
+    ]
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait for what has to come; a failed assertion when it does not."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not come to that in time"
+        time.sleep(0.05)
 
 
 @pytest.fixture

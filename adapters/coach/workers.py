@@ -1,7 +1,8 @@
-"""RL Coach's asynchronous training: worker processes around one parameter server of distributed TensorFlow 1.
+"""RL Coach's training by several processes: workers around one parameter server of distributed TensorFlow 1.
 
-Each worker has an environment and a copy of the network, sends its gradients to the server's weights and then copies
-those. Coach's own launcher knows no end but numbers of steps of each worker, hence these few lines in its place.
+Each worker has an environment and a copy of the network, sends its gradients to the server and then copies its weights.
+Asynchronous (A3C), each does so on its own; in step (PPO), the server takes the mean of all workers' gradients. Coach's
+own launcher knows no end but numbers of steps of each worker, hence these few lines in its place.
 """
 
 import multiprocessing
@@ -19,7 +20,7 @@ SHARED = "global"
 START_S = 120
 
 
-def train_async(trial, probe, make_manager, tap):
+def train_apart(trial, probe, make_manager, tap):
     """Train in ``trial.workers`` processes until the budget is used up; return the weights that one of them ends with.
 
     ``make_manager(index)`` gives a worker's graph manager, ``tap(agent)`` tells the probe of it. Raises RuntimeError
@@ -27,6 +28,9 @@ def train_async(trial, probe, make_manager, tap):
     """
     fork = multiprocessing.get_context("fork")
     results, built, over = fork.Queue(), fork.Event(), fork.Event()
+    # In step, all have to end after the same update: one that is missing is waited for without end.
+    last, round_over = fork.Event(), fork.Barrier(trial.workers)
+    rollout = trial.n_steps * trial.n_envs
     server, *hosts = ["localhost:%d" % get_open_port() for _ in range(trial.workers + 1)]
 
     def task(job, index):
@@ -59,12 +63,20 @@ def train_async(trial, probe, make_manager, tap):
         manager.create_graph(task("worker", index))
         agent = manager.get_agent()
         tap(agent)
-        probe.share(SHARED)
+        if trial.mode == "async":
+            probe.share(SHARED)
         with manager.phase_context(RunPhase.TRAIN):
             manager.reset_internal_state(force_environment_reset=True)
-            while not probe.should_stop():
+            rounds = 0
+            while not (probe.should_stop() if trial.mode == "async" else last.is_set()):
                 manager.act(EnvironmentSteps(1))
                 manager.train()
+                if trial.mode == "workers" and agent.training_iteration > rounds:
+                    rounds = agent.training_iteration
+                    # The end is an update's: another round must not go far over the budget.
+                    if index == 0 and (probe.should_stop() or probe.steps() + rollout > trial.env_steps):
+                        last.set()
+                    round_over.wait()
         manager.close()
         network = agent.networks["main"].online_network
         results.put((network.sess.run(network.weights), agent.training_iteration))
@@ -95,5 +107,9 @@ def train_async(trial, probe, make_manager, tap):
         # The parameter server never ends by itself.
         for process in multiprocessing.active_children():
             process.kill()
-    probe.report("updates", sum(updates for _, updates in ended), "training_iteration of all workers")
+    if trial.mode == "async":
+        probe.report("updates", sum(updates for _, updates in ended), "training_iteration of all workers")
+    else:
+        note = "training_iteration of one worker: all steps on one rollout are one"
+        probe.report("updates", ended[0][1], note)
     return ended[0][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -52,8 +53,14 @@ def _register() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130."""
+    """Run the command line; a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130.
+
+    A request to end (``kill``, a closed terminal) is taken as Ctrl-C, unless it is ignored (``nohup``).
+    """
     _register()
+    for request in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(request) == signal.SIG_DFL:
+            signal.signal(request, signal.default_int_handler)
     try:
         app()
     except UserError as error:

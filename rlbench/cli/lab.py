@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from rlbench.errors import UserError
 from rlbench.lab import chart, page, store
 from rlbench.lab.catalog import Experiment, experiments, find_experiments
 from rlbench.lab.run import interpreter, run_experiment
@@ -63,8 +64,7 @@ def run_lab(
     known = experiments()
     chosen = find_experiments(name, known)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    # Results come after the environment: a run that cannot begin leaves no folder behind.
-    python = interpreter(lambda message: errors.print(escape(message)))
+    # Before the environment, whose building takes minutes: a folder that cannot be written is told at once.
     folder = store.begin(results, quick)
     facts = jsonlib.loads((folder / "lab.json").read_text())
     machine = facts["machine"]
@@ -75,6 +75,7 @@ def run_lab(
         )
     entries: list[dict[str, Any]] = []
     try:
+        python = interpreter(lambda message: errors.print(escape(message)))
         for number, experiment in enumerate(chosen, 1):
             errors.print(f"[bold][{number}/{len(chosen)}] {experiment.name}[/bold]: {escape(experiment.title)}")
             found = run_experiment(experiment, python, quick, lambda note: errors.print(f"    {escape(note)}"))
@@ -90,13 +91,15 @@ def run_lab(
                 _print_table(experiment, found.rows)
     except KeyboardInterrupt:
         if not entries:
-            # Only what was written before the first experiment; charts and tables come after one.
-            (folder / "lab.json").unlink()
-            folder.rmdir()
+            store.discard(folder)
             errors.print("\nstopped before the first experiment was finished")
             raise typer.Exit(130) from None
         errors.print(f"\nstopped; {len(entries)} finished experiments are kept in {folder}/")
         raise typer.Exit(130) from None
+    except UserError:
+        if not entries:
+            store.discard(folder)
+        raise
     if as_json:
         rows = [
             {

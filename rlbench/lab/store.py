@@ -74,6 +74,12 @@ def begin(results: Path, quick: bool) -> Path:
     return folder
 
 
+def discard(folder: Path) -> None:
+    """Remove the folder of a run that came to nothing: it holds only what ``begin`` wrote."""
+    (folder / "lab.json").unlink()
+    folder.rmdir()
+
+
 def entry(experiment: Experiment, found: Found, quick: bool) -> Entry:
     """Return the verdict's row."""
     return {

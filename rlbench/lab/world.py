@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# struct tcp_info of Linux (include/uapi/linux/tcp.h): tcpi_bytes_sent and tcpi_bytes_retrans, 64-bit counters of payload
-# bytes. The first counts what was sent a second time too, which happens on a busy machine even over the loopback.
+# struct tcp_info of Linux (include/uapi/linux/tcp.h): tcpi_bytes_sent and tcpi_bytes_retrans, 64-bit counters of
+# payload bytes. The first counts resent bytes too, and on a busy machine some are resent even over the loopback.
 _SENT_AND_RESENT = struct.Struct("<200xQQ")
 
 

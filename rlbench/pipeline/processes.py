@@ -1,7 +1,6 @@
 """Processes of a run: how they start, how a dead one is told, how they end."""
 
 import contextlib
-import ctypes
 import multiprocessing
 import signal
 import traceback
@@ -9,7 +8,8 @@ from multiprocessing import connection
 
 import torch
 
-_PR_SET_PDEATHSIG = 1
+from rlbench.probe.parent import end_with_parent
+
 _END_S = 5.0
 
 
@@ -84,8 +84,7 @@ class Crew:
 
 def _run(board, row, threads, target, arguments):
     """The beginning and the end of every process of a run."""
-    # A trainer that is killed outright cannot end its children; the kernel does it.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     # Ctrl-C goes to the whole group: the trainer ends its children in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)

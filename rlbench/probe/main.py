@@ -4,14 +4,12 @@ Reads ``job.json``, measures the ceiling, imports the adapter, trains under the 
 ``outcome.json`` (atomically, last). A failure is an outcome too; the host treats a guest without one as dead.
 """
 
-import ctypes
 import importlib
 import importlib.util
 import json
 import os
 import platform
 import random
-import signal
 import sys
 import traceback
 
@@ -20,17 +18,15 @@ import numpy as np
 from rlbench.probe import BARE, MEASURE, children, clock
 from rlbench.probe.ceiling import measure_ceiling
 from rlbench.probe.evaluate import greedy_episodes
+from rlbench.probe.parent import end_with_parent
 from rlbench.probe.sampler import OwnerSampler
 from rlbench.probe.taps import Taps
 from rlbench.probe.trial import Probe, Trial
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main(folder):
     """Run the trial in ``folder`` and return the exit code."""
-    # A host killed outright cannot end its guests; the kernel does it.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     with open(os.path.join(folder, "job.json")) as file:
         job = json.load(file)
     outcome = {"status": "ok", "reason": None, "python": platform.python_version()}

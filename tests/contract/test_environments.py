@@ -16,6 +16,7 @@ from rlbench.provision import cache
 from rlbench.provision.build import cached, environment
 from rlbench.provision.check import check
 from rlbench.provision.lock import lock
+from tests.conftest import heed_signals
 
 pytestmark = pytest.mark.contract
 
@@ -119,8 +120,7 @@ def test_killed_build_leaves_no_half_environment(library: Library, ending: signa
         [sys.executable, "-c", BUILD, str(library.folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A test run that a shell started in the background ignores SIGINT, and would pass that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        preexec_fn=heed_signals,
     )
     # The moment at which uv has made the folder and packages are being put there.
     deadline = time.monotonic() + 60

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import psutil
 import pytest
 
 from rlbench.store.reader import read_table
-from tests.conftest import ORACLE, Cli, command
+from tests.conftest import ORACLE, Cli, command, heed_signals, wait_until, working_in
 
 pytestmark = pytest.mark.e2e
 
@@ -88,38 +87,24 @@ def _started(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # A test run that a shell started in the background ignores SIGINT, and would pass that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        preexec_fn=heed_signals,
     )
 
 
-def _guests(tmp_path: Path) -> list[int]:
-    """Processes that work in the run's folder."""
-    found = []
-    for process in psutil.process_iter(["cwd"]):
-        if str(process.info["cwd"]).startswith(str(tmp_path / "results")):
-            found.append(process.pid)
-    return found
-
-
-def _wait(condition: Callable[[], Any], seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not come to that in time"
-        time.sleep(0.05)
-
-
-def test_ctrl_c_keeps_what_is_finished_and_resume_runs_only_the_rest(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_keeps_what_is_finished_and_resume_runs_only_the_rest(
+    cli: Cli, tmp_path: Path, request_to_end: signal.Signals
+) -> None:
     harness = _started(tmp_path, "-l", "oracle:sync,oracle:hangs", "--run-id", "r", "--set", "limits.stall_s=50")
     run = tmp_path / "results" / "r"
     finished = run / "trials" / "oracle-oracle+sync-s1.parquet"
-    _wait(lambda: finished.exists() and _guests(tmp_path))
-    harness.send_signal(signal.SIGINT)
+    wait_until(lambda: finished.exists() and working_in(tmp_path / "results"))
+    harness.send_signal(request_to_end)
     _, errors = harness.communicate(timeout=30)
     assert harness.returncode == 130
     assert b"--resume" in errors
     assert b"Traceback" not in errors
-    assert not _guests(tmp_path)
+    assert not working_in(tmp_path / "results")
     assert [path.name for path in (run / "trials").iterdir()] == [finished.name]
     before = finished.stat().st_mtime_ns
     # The scenario of a resumed run is the one that it began with.
@@ -134,10 +119,10 @@ def test_ctrl_c_keeps_what_is_finished_and_resume_runs_only_the_rest(cli: Cli, t
 
 def test_a_killed_harness_takes_its_guest_along_and_can_be_resumed(cli: Cli, tmp_path: Path) -> None:
     harness = _started(tmp_path, "-l", "oracle:hangs,oracle:sync", "--run-id", "r")
-    _wait(lambda: _guests(tmp_path))
+    wait_until(lambda: working_in(tmp_path / "results"))
     os.kill(harness.pid, signal.SIGKILL)
     harness.wait()
-    _wait(lambda: not _guests(tmp_path), 20)
+    wait_until(lambda: not working_in(tmp_path / "results"), 20)
     # Nothing of the interrupted trial was stored.
     assert read_table(tmp_path / "results" / "r", "trials").empty
     for stream in (harness.stdout, harness.stderr):

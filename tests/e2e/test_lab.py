@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,7 +14,7 @@ import pytest
 
 from rlbench.lab.catalog import experiments
 from rlbench.lab.verdicts import FAILS, HOLDS, UNTESTED
-from tests.conftest import Cli
+from tests.conftest import Cli, command, heed_signals, wait_until, working_in
 
 pytestmark = pytest.mark.e2e
 
@@ -45,6 +48,24 @@ def test_every_experiment_ends_with_rows_chart_and_verdict(cli: Cli, tmp_path: P
     assert "2.00 times the bytes" in by_name["sync"]["sentence"]
     assert "shards lost and tore none" in by_name["buffer-races"]["sentence"]
     assert "a dead one after" in by_name["stragglers"]["sentence"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_goes_on_without_the_lab(tmp_path: Path, ending: signal.Signals) -> None:
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    harness = subprocess.Popen(
+        command("lab", "run", "buffer-races", "--quick"),
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stderr=subprocess.DEVNULL,
+        preexec_fn=heed_signals,
+    )
+    wait_until(lambda: len(working_in(temporary)) > 2)
+    harness.send_signal(ending)
+    assert harness.wait(30) == (130 if ending == signal.SIGTERM else -signal.SIGKILL)
+    wait_until(lambda: not working_in(temporary))
+    assert ending == signal.SIGKILL or not any((tmp_path / "results").iterdir())
 
 
 def test_a_wrong_name_is_told_before_anything_is_built(cli: Cli, tmp_path: Path) -> None:

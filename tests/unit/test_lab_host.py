@@ -195,6 +195,17 @@ def test_results_that_cannot_be_written(known: Any, tmp_path: Path) -> None:
         store.begin(tmp_path / "file", quick=True)
 
 
+def test_a_run_without_its_environment_leaves_nothing(
+    known: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(say: Any) -> Path:
+        raise UserError("the lab needs the environment 'reference': no interpreter")
+
+    monkeypatch.setattr(cli, "interpreter", missing)
+    assert isinstance(invoke(tmp_path, "fine").exception, UserError)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
 def test_an_experiment_without_its_parts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text('"""Half"""\n\nCLAIM = "x"\n')
     with pytest.raises(ValueError, match=r"half\.py.*SIZES.*CHART"):
