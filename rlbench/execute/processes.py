@@ -24,17 +24,18 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def family(pid: int, mark: str) -> list[psutil.Process]:
-    """Return the live processes of a guest: ``pid``, its descendants, and whoever carries its mark.
+def family(pid: int | None, mark: str) -> list[psutil.Process]:
+    """Return the live processes of a guest: ``pid`` if given, its descendants, and whoever carries its mark.
 
     The mark (an environment variable) finds those that left the process group and the tree. Some overwrite it with a
     title of their own: those are found as orphans that this process adopted (see ``adopt_orphans``). Guests, and
     nothing else that it starts, have sessions of their own.
     """
     found: dict[int, psutil.Process] = {}
-    with contextlib.suppress(*_GONE):
-        root = psutil.Process(pid)
-        found = {process.pid: process for process in [root, *root.children(recursive=True)]}
+    if pid is not None:
+        with contextlib.suppress(*_GONE):
+            root = psutil.Process(pid)
+            found = {process.pid: process for process in [root, *root.children(recursive=True)]}
     for orphan in psutil.Process().children():
         with contextlib.suppress(*_GONE):
             if os.getsid(orphan.pid) != os.getsid(0):
@@ -48,7 +49,7 @@ def family(pid: int, mark: str) -> list[psutil.Process]:
     return [process for process in found.values() if _alive(process)]
 
 
-def end_family(pid: int, mark: str, grace_s: float = 3.0) -> int:
+def end_family(pid: int | None, mark: str, grace_s: float = 3.0) -> int:
     """End every process of a guest: SIGTERM, then SIGKILL until none is left; return how many had to be ended.
 
     Raises RuntimeError when a process outlives SIGKILL for 30 s.

@@ -15,6 +15,7 @@ from typing import Any
 
 from rlbench.catalog.scenario import Limits
 from rlbench.execute.guest import guest_variables
+from rlbench.execute.keeper import keep
 from rlbench.execute.processes import Usage, adopt_orphans, end_family
 from rlbench.probe.ledger import UPDATE, env_steps, read_rows
 
@@ -54,6 +55,7 @@ def supervise(
     """
     adopt_orphans()
     mark = uuid.uuid4().hex
+    keep(mark)
     started = time.monotonic()
     output = folder / "output.log"
     # Not in the trial's folder: libraries open sockets there, whose paths must stay below 108 bytes.

@@ -13,14 +13,9 @@ import platform
 import sys
 from pathlib import Path
 
-from rlbench.probe.parent import end_with_parent
-
 
 def main(folder: Path) -> None:
     """Run the job in ``folder``. An experiment that raises leaves no ``found.json``, only its traceback."""
-    end_with_parent()
-    # Nor may the processes that an experiment forks outlive it.
-    os.register_at_fork(after_in_child=end_with_parent)
     job = json.loads((folder / "job.json").read_text())
     experiment = importlib.import_module(f"rlbench.lab.experiments.{job['module']}")
     with (folder / "notes.txt").open("a", buffering=1) as notes:

@@ -16,6 +16,7 @@ from rlbench.catalog.library import find_library, load_libraries
 from rlbench.catalog.paths import PACKAGE
 from rlbench.errors import Unavailable, UserError
 from rlbench.execute.guest import guest_code, guest_variables
+from rlbench.execute.keeper import keep
 from rlbench.execute.processes import adopt_orphans, end_family
 from rlbench.execute.supervisor import tail
 from rlbench.lab.catalog import Experiment
@@ -79,6 +80,7 @@ def _measure(python: Path, folder: Path, limit: float, say: Say) -> str | None:
     """Run the guest in ``folder``; return None when it wrote what it found, or else what went wrong."""
     adopt_orphans()
     mark = uuid.uuid4().hex
+    keep(mark)
     # One thread each: several processes of an experiment share the cores, and torch's own threads would fight.
     variables = guest_variables(_guest_code(folder / "code"), 1, mark, folder / "tmp")
     with (folder / "output.log").open("wb") as log:

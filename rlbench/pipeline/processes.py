@@ -1,6 +1,7 @@
 """Processes of a run: how they start, how a dead one is told, how they end."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import signal
 import traceback
@@ -8,8 +9,7 @@ from multiprocessing import connection
 
 import torch
 
-from rlbench.probe.parent import end_with_parent
-
+_PR_SET_PDEATHSIG = 1
 _END_S = 5.0
 
 
@@ -84,7 +84,8 @@ class Crew:
 
 def _run(board, row, threads, target, arguments):
     """The beginning and the end of every process of a run."""
-    end_with_parent()
+    # A trainer that is killed outright cannot end its children; the kernel does it.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # Ctrl-C goes to the whole group: the trainer ends its children in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)

@@ -18,7 +18,6 @@ import numpy as np
 from rlbench.probe import BARE, MEASURE, children, clock
 from rlbench.probe.ceiling import measure_ceiling
 from rlbench.probe.evaluate import greedy_episodes
-from rlbench.probe.parent import end_with_parent
 from rlbench.probe.sampler import OwnerSampler
 from rlbench.probe.taps import Taps
 from rlbench.probe.trial import Probe, Trial
@@ -26,7 +25,6 @@ from rlbench.probe.trial import Probe, Trial
 
 def main(folder):
     """Run the trial in ``folder`` and return the exit code."""
-    end_with_parent()
     with open(os.path.join(folder, "job.json")) as file:
         job = json.load(file)
     outcome = {"status": "ok", "reason": None, "python": platform.python_version()}
