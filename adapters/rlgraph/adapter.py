@@ -1,73 +1,18 @@
-"""Drives RLgraph's TensorFlow agents under its single-threaded worker."""
+"""Drives RLgraph's TensorFlow agents: under its single-threaded worker, with Ray's actors, or as IMPALA."""
 
 import logging
-import os
-import tempfile
-import types
 
 import numpy as np
-import tensorflow.compat.v1 as tf1
-import tensorflow_probability as tfp
-from tensorflow.python.ops.data_flow_ops import StagingArea
+import shim  # noqa: F401
 
-from rlbench.probe.tf1 import stand_in_as_tensorflow, tap_graph
+# isort: split
+from environment import Env
+from impala import train_impala
+from rlgraph.agents import ActorCriticAgent, DQNAgent, PPOAgent, SACAgent
+from rlgraph.agents.sac_agent import SyncSpecification
+from rlgraph.execution import SingleThreadedWorker
 
-# Distributions built from logits no longer know their probabilities by the old name.
-for each in (tfp.distributions.Categorical, tfp.distributions.Bernoulli):
-    each.probs = property(lambda self: self.probs_parameter())
-stand_in_as_tensorflow(
-    {
-        "framework.nest": tf1.nest,
-        "staging.StagingArea": StagingArea,
-        "eager": types.ModuleType("tensorflow.contrib.eager"),
-    }
-)
-os.environ.update(RLGRAPH_HOME=tempfile.mkdtemp(), RLGRAPH_BACKEND="tf")
-os.environ["RLGRAPH_DISTRIBUTED_BACKEND"] = "distributed_tf"
-
-from impala import train_impala  # noqa: E402
-from rlgraph.agents import ActorCriticAgent, DQNAgent, PPOAgent, SACAgent  # noqa: E402
-from rlgraph.agents.sac_agent import SyncSpecification  # noqa: E402
-from rlgraph.environments.environment import Environment  # noqa: E402
-from rlgraph.execution import SingleThreadedWorker  # noqa: E402
-from rlgraph.spaces import FloatBox, IntBox  # noqa: E402
-
-
-class Env(Environment):
-    """The instrumented environment in RLgraph's own interface, which has one flag for the end of an episode."""
-
-    def __init__(self, trial, index):
-        self._env, self._seed = trial.make_env(index), trial.seed + index
-        self._discrete = hasattr(self._env.action_space, "n")
-        super().__init__(*self.spaces_of(self._env.observation_space, self._env.action_space))
-        self._first = self.reset() if trial.mode == "async" else None
-
-    @staticmethod
-    def spaces_of(observations, actions):
-        """Return both spaces as RLgraph has them."""
-        discrete = hasattr(actions, "n")
-        actions = IntBox(int(actions.n)) if discrete else FloatBox(low=actions.low, high=actions.high)
-        return FloatBox(shape=observations.shape), actions
-
-    def reset(self):
-        seed, self._seed = self._seed, None
-        return self._env.reset(seed=seed)[0]
-
-    def step(self, actions, **ignored):
-        action = int(actions) if self._discrete else np.asarray(actions, np.float32).reshape(-1)
-        observation, reward, terminated, truncated, info = self._env.step(action)
-        return observation, float(reward), terminated or truncated, info
-
-    def step_flow(self, action):
-        """What IMPALA's actors call: an episode's end gives the first observation of the next."""
-        observation, reward, done, _ = self.step(action)
-        return self.reset() if done else observation, np.float32(reward), done
-
-    def terminate(self):
-        self._env.close()
-
-    def __str__(self):
-        return "trial"
+from rlbench.probe.tf1 import tap_graph
 
 
 class Adapter:
@@ -76,22 +21,31 @@ class Adapter:
             return "asynchronous training is wired for IMPALA, in place of PPO and A2C"
         if trial.mode == "async" and not hasattr(trial.spaces()[3], "n"):
             return "IMPALA takes discrete actions only"
+        if trial.mode == "workers" and trial.algorithm != "ppo":
+            return "workers in step with the learner are wired for PPO"
+        if trial.mode == "workers" and trial.n_envs % trial.workers:
+            return "every worker has the same number of environments: n_envs must be a multiple of workers"
         return None
 
     def train(self, trial, probe):
         logging.disable(logging.WARNING)
         if trial.mode == "async":
             return train_impala(trial, probe, Env, _layers(trial, "policy"))
+        common = {
+            "discount": trial.gamma,
+            "network_spec": _layers(trial, "policy"),
+            "execution_spec": {"mode": "single", "seed": trial.seed},
+        }
+        if trial.mode == "workers":
+            # It imports Ray, which the other modes do not pay for.
+            from workers import train_apart
+
+            agent = train_apart(trial, probe, Env, {"type": "ppo", **self._ppo_settings(trial), **common})
+            return _greedy(trial, agent.get_action)
         kernels = tap_graph(lambda names: any("policy" in name for name in names), probe)
         envs = [Env(trial, index) for index in range(trial.n_envs)]
-        agent = getattr(self, "_" + trial.algorithm)(
-            trial,
-            state_space=envs[0].state_space,
-            action_space=envs[0].action_space,
-            discount=trial.gamma,
-            network_spec=_layers(trial, "policy"),
-            execution_spec={"mode": "single", "seed": trial.seed},
-        )
+        make = getattr(self, "_" + trial.algorithm)
+        agent = make(trial, state_space=envs[0].state_space, action_space=envs[0].action_space, **common)
         made = iter(envs)
         worker = SingleThreadedWorker(
             agent=agent,
@@ -117,13 +71,7 @@ class Adapter:
         probe.report("env_steps", agent.timesteps, "the agent's timesteps")
         for env in envs:
             env.terminate()
-        discrete = hasattr(trial.spaces()[3], "n")
-
-        def policy(observation):
-            action = np.asarray(get_action(observation[None], use_exploration=False))
-            return int(action.reshape(-1)[0]) if discrete else np.float32(action).reshape(-1)
-
-        return policy
+        return _greedy(trial, get_action)
 
     def _on_policy(self, trial, rollout):
         adam = {"type": "adam", "learning_rate": trial.learning_rate, "clip_grad_norm": trial.max_grad_norm}
@@ -138,21 +86,22 @@ class Adapter:
             "weight_entropy": trial.ent_coef,
         }
 
-    def _ppo(self, trial, **common):
+    def _ppo_settings(self, trial):
         rollout = trial.n_steps * trial.n_envs
-        update = {
-            "update_interval": rollout,
-            "batch_size": rollout,
-            "num_iterations": trial.n_epochs * rollout // trial.batch_size,
-            "sample_size": trial.batch_size,
-        }
-        return PPOAgent(
-            update_spec=update,
-            clip_ratio=trial.clip_range,
-            standardize_advantages=trial.normalize_advantage,
+        return {
+            "update_spec": {
+                "update_interval": rollout,
+                "batch_size": rollout,
+                "num_iterations": trial.n_epochs * rollout // trial.batch_size,
+                "sample_size": trial.batch_size,
+            },
+            "clip_ratio": trial.clip_range,
+            "standardize_advantages": trial.normalize_advantage,
             **self._on_policy(trial, rollout),
-            **common,
-        )
+        }
+
+    def _ppo(self, trial, **common):
+        return PPOAgent(**self._ppo_settings(trial), **common)
 
     def _a2c(self, trial, **common):
         rollout = trial.n_steps * trial.n_envs
@@ -199,6 +148,17 @@ class Adapter:
             **self._replay(trial),
             **common,
         )
+
+
+def _greedy(trial, get_action):
+    """Return the agent's policy without exploration."""
+    discrete = hasattr(trial.spaces()[3], "n")
+
+    def policy(observation):
+        action = np.asarray(get_action(observation[None], use_exploration=False))
+        return int(action.reshape(-1)[0]) if discrete else np.float32(action).reshape(-1)
+
+    return policy
 
 
 def _layers(trial, name):

@@ -78,7 +78,7 @@ def analyse_trial(
         if figures.get(name) is None:
             reasons[name] = "no GPU was used"
     if "adapter_share" not in figures:
-        few = f"training was too short: the stack was looked at fewer than {FEWEST_LOOKS} times"
+        few = f"the main process computed too little: its stack was looked at fewer than {FEWEST_LOOKS} times"
         reasons |= dict.fromkeys(("adapter_share", "probe_share"), few)
     if "straggler_ratio" not in figures and window:
         reasons["straggler_ratio"] = "one process steps all environments"
