@@ -11,10 +11,11 @@ import pandas as pd
 
 from rlbench.analyse.audit import DIFFERS, audit
 from rlbench.analyse.breakdown import time_shares
-from rlbench.analyse.join import UNKNOWN, Joined, join
+from rlbench.analyse.join import Joined, join
 from rlbench.analyse.latency import latencies
 from rlbench.analyse.learning import episodes_table, learning
 from rlbench.analyse.ledgers import Ledgers, read_ledgers
+from rlbench.analyse.policy import UNKNOWN
 from rlbench.analyse.processes import busy_spans, process_figures, timeline_table
 from rlbench.analyse.reported import reported_rows
 from rlbench.analyse.staleness import staleness

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from rlbench.analyse.join import UNKNOWN, Joined
+from rlbench.analyse.join import Joined
 from rlbench.analyse.ledgers import Array, Ledgers
+from rlbench.analyse.policy import UNKNOWN
 from rlbench.analyse.staleness import first_uses
 from rlbench.analyse.steady import Window
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rlbench.analyse.join import UNKNOWN, Joined
+from rlbench.analyse.join import Joined
 from rlbench.analyse.ledgers import Array, Ledgers
+from rlbench.analyse.policy import UNKNOWN
 from rlbench.analyse.steady import Window
 
 # The timeline holds this much of the steady state: enough to see who waits for whom, little enough to draw.

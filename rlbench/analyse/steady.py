@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rlbench.analyse.join import UNKNOWN, Joined
+from rlbench.analyse.join import Joined
 from rlbench.analyse.ledgers import Array, Ledgers
+from rlbench.analyse.policy import UNKNOWN
 
 
 class Window(NamedTuple):

@@ -42,7 +42,7 @@ def test_values_that_are_not_finite_are_refused() -> None:
         interval([1.0, math.nan])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(values)
 def test_interval_is_deterministic_and_inside_the_data(sample: list[float]) -> None:
     low, high = interval(sample) or (0, 0)
@@ -113,7 +113,7 @@ def test_undefined_ratios_are_none(candidate: dict[int, float], baseline: dict[i
     assert ratio(candidate, baseline) is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(positive, positive)
 def test_ratio_and_its_inverse_agree(candidate: dict[int, float], baseline: dict[int, float]) -> None:
     there, back = ratio(candidate, baseline), ratio(baseline, candidate)
