@@ -8,6 +8,7 @@ own launcher knows no end but numbers of steps of each worker, hence these few l
 import multiprocessing
 import queue
 import tempfile
+import threading
 
 from rl_coach.base_parameters import DistributedTaskParameters, Frameworks
 from rl_coach.core_types import EnvironmentSteps, RunPhase
@@ -18,13 +19,15 @@ from rlbench.probe.sampler import library_call
 # The name that the network's first layer has in all workers: the server's weights, of which each has a copy.
 SHARED = "global"
 START_S = 120
+# How far apart workers in step may be at the end of a round: they wait for each other at every update.
+APART_S = 45
 
 
 def train_apart(trial, probe, make_manager, tap):
     """Train in ``trial.workers`` processes until the budget is used up; return the weights that one of them ends with.
 
     ``make_manager(index)`` gives a worker's graph manager, ``tap(agent)`` tells the probe of it. Raises RuntimeError
-    when a process has died.
+    when a process has died, or workers in step are so no more.
     """
     fork = multiprocessing.get_context("fork")
     results, built, over = fork.Queue(), fork.Event(), fork.Event()
@@ -76,7 +79,11 @@ def train_apart(trial, probe, make_manager, tap):
                     # The end is an update's: another round must not go far over the budget.
                     if index == 0 and (probe.should_stop() or probe.steps() + rollout > trial.env_steps):
                         last.set()
-                    round_over.wait()
+                    try:
+                        round_over.wait(APART_S)
+                    except threading.BrokenBarrierError:
+                        results.put("the workers fell out of step: one waits for the others, which wait for it")
+                        over.wait()
         manager.close()
         network = agent.networks["main"].online_network
         results.put((network.sess.run(network.weights), agent.training_iteration))
@@ -95,6 +102,8 @@ def train_apart(trial, probe, make_manager, tap):
         while len(ended) < trial.workers:
             try:
                 ended.append(library_call(results.get, timeout=1))
+                if isinstance(ended[-1], str):
+                    raise RuntimeError(ended[-1])
             except queue.Empty:
                 dead = [each for each in processes if each.exitcode]
                 if dead:

@@ -20,16 +20,16 @@ from rlbench.probe.ledger import ACTING, GRADIENT, LEARNING
 class Joined:
     """What the figures are computed from.
 
-    Versions count steps of the policy's optimizer: ``version_ns[v - 1]`` is when version v came to be, in process
-    ``learner_pid[v - 1]``; where several processes step it, they count in the order in which they end. Consumption k
-    is one row of a batch that an optimizer step learned from: ``consumed[k]`` is its sample (-1: no environment
-    produced it), ``consumed_version[k]`` the learner's version before that step, ``consumed_ns[k]`` the time of its
-    forward pass. ``acting_version[s]`` is the version that acted on sample s (-1: none known, as for random actions),
-    in process ``acted_pid[s]`` at ``acted_ns[s]``; its action was taken at ``action_ns[s]`` (0: never).
+    Versions count steps of the policy's optimizer: ``version_ns[v - 1]`` is when version v came to be; where several
+    processes step it, they count in the order in which they end. ``learning`` holds each learner's process, when its
+    steps began (with their first forward pass) and when they ended. Consumption k is one row of a batch that an
+    optimizer step learned from: ``consumed[k]`` is its sample (-1: no environment produced it), ``consumed_version[k]``
+    the learner's version before that step, ``consumed_ns[k]`` the time of its forward pass. ``acting_version[s]`` is
+    the version that acted on sample s (-1: none known, as for random actions), in process ``acted_pid[s]`` at
+    ``acted_ns[s]``; its action was taken at ``action_ns[s]`` (0: never).
     """
 
     version_ns: Array
-    learner_pid: Array
     learning_rate: Array
     batch_rows: Array
     forward_ns: Array
@@ -44,6 +44,7 @@ class Joined:
     fed: int
     decoded: int
     module: int
+    learning: list[tuple[int, Array, Array]]
     reason: str | None = None
 
     @property
@@ -98,7 +99,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     pid = passes.pid[consuming]
     last = np.append((step_of[1:] != step_of[:-1]) | (pid[1:] != pid[:-1]), True)[: len(step_of)]
     keep = last | (passes.flags[consuming] & LEARNING > 0)
-    consuming, step_of = consuming[keep], step_of[keep]
+    consuming, step_of, pid = consuming[keep], step_of[keep], pid[keep]
 
     batch_rows = np.zeros(len(version_ns), np.int64)
     np.add.at(batch_rows, step_of, passes.rows[consuming])
@@ -108,7 +109,6 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
     counted = relevant[passes.module[row_pass]]
     return Joined(
         version_ns=version_ns,
-        learner_pid=learner_pid,
         learning_rate=ledgers.updates.learning_rate[mine],
         batch_rows=batch_rows,
         forward_ns=forward_ns,
@@ -123,6 +123,7 @@ def join(ledgers: Ledgers, n_envs: int) -> Joined:
         fed=int(counted.sum()),
         decoded=int((counted & (passes.sample >= 0)).sum()),
         module=module,
+        learning=[(each, *_spans(passes.time_ns[consuming], step_of, pid == each, *own)) for each, *own in steps],
     )
 
 
@@ -144,6 +145,15 @@ def _next_step(
     return consuming[order], step_of[order]
 
 
+def _spans(time_ns: Array, step_of: Array, own: Array, ended: Array, number: Array) -> tuple[Array, Array]:
+    """Return when a learner's steps began and ended, from its passes: those of all that are its ``own``.
+
+    ``ended``: when its steps ended; ``number``: which of all learners' steps they are.
+    """
+    step, first = np.unique(step_of[own], return_index=True)
+    return time_ns[own][first], ended[np.searchsorted(number, step)]
+
+
 def _any(row_mask: Array, passes: Passes) -> Array:
     """For each pass, whether any of its rows is set."""
     cumulative = np.concatenate([[0], np.cumsum(row_mask)])
@@ -156,7 +166,6 @@ def _nothing(ledgers: Ledgers, reason: str) -> Joined:
     nobody = unknown * 0
     return Joined(
         version_ns=none,
-        learner_pid=none,
         learning_rate=none.astype(float),
         batch_rows=none,
         forward_ns=none,
@@ -171,5 +180,6 @@ def _nothing(ledgers: Ledgers, reason: str) -> Joined:
         fed=0,
         decoded=0,
         module=UNKNOWN,
+        learning=[],
         reason=reason,
     )

@@ -51,11 +51,7 @@ def busy_spans(ledgers: Ledgers, joined: Joined, window: Window) -> list[Spans]:
     for pid in np.unique(actor):
         mine = actor == pid
         found.append(_merged(int(pid), "act", asked[mine], first.to_numpy()[mine], window))
-    seen = joined.forward_ns > 0
-    for pid in np.unique(joined.learner_pid):
-        mine = seen & (joined.learner_pid == pid)
-        found.append(_merged(int(pid), "learn", joined.forward_ns[mine], joined.version_ns[mine], window))
-    return found
+    return found + [_merged(int(pid), "learn", begun, ended, window) for pid, begun, ended in joined.learning]
 
 
 def process_figures(ledgers: Ledgers, spans: list[Spans], window: Window) -> dict[str, float]:

@@ -28,6 +28,7 @@ def test_a_frame_whose_action_is_still_to_come_is_a_bootstrap_value() -> None:
         fed=4,
         decoded=3,
         module=0,
+        learning=[],
     )
     assert joined.early.tolist() == [False, True, True, False]
     assert lags(joined).tolist() == [3, -1, -1, -1]
@@ -92,6 +93,8 @@ def test_learners_in_step_are_one_policy() -> None:
     assert joined.consumed_version.tolist() == [0] * 4 + [1] * 4
     assert lags(joined).tolist() == [0] * 4 + [1] * 4
     assert joined.decoded == joined.fed == 12
+    spans = {pid: (begun.tolist(), ended.tolist()) for pid, begun, ended in joined.learning}
+    assert spans == {first: ([50, 70], [60, 80]), second: ([51, 72], [61, 83])}
 
 
 def test_an_actor_may_see_weights_before_their_step_is_noted() -> None:
