@@ -56,7 +56,7 @@ from rl_coach.spaces import (  # noqa: E402
     VectorObservationSpace,
 )
 from rl_coach.utils import force_list, squeeze_list  # noqa: E402
-from workers import train_apart  # noqa: E402
+from workers import train_async  # noqa: E402
 
 
 class EnvParameters(EnvironmentParameters):
@@ -109,20 +109,16 @@ class Adapter:
     def skip(self, trial):
         if trial.mode == "async" and trial.algorithm not in ("ppo", "a2c"):
             return "asynchronous training is wired for A3C, in place of PPO and A2C"
-        if trial.mode == "workers" and trial.algorithm != "ppo":
-            return "workers in step are wired for PPO"
-        if trial.mode == "workers" and trial.batch_size % trial.workers:
-            return "each of %d workers takes an equal part of a minibatch of %d" % (trial.workers, trial.batch_size)
         return None
 
     def train(self, trial, probe):
         screen.log = screen.log_dict = screen.log_title = lambda *args, **kwargs: None
         weights = None
-        if trial.mode != "sync":
-            weights = train_apart(
+        if trial.mode == "async":
+            weights = train_async(
                 trial, probe, lambda index: self._manager(trial, index), lambda agent: _tap(agent, probe, "main")
             )
-        # After training in other processes only the agent is wanted: its environment is never stepped.
+        # After asynchronous training only the agent is wanted: its environment is never stepped.
         manager = self._manager(trial, None if weights else 0)
         task = TaskParameters(experiment_path=tempfile.mkdtemp(), use_cpu=True, seed=trial.seed)
         manager.create_graph(task)
@@ -177,18 +173,15 @@ class Adapter:
         parameters = ClippedPPOAgentParameters()
         network = self._network(trial, parameters.network_wrappers["main"])
         network.heads_parameters[0].loss_weight = trial.vf_coef
-        # Workers in step share a rollout and each minibatch.
-        parts = trial.workers if trial.mode == "workers" else 1
-        rollout = EnvironmentSteps(trial.n_steps * trial.n_envs // parts)
-        network.batch_size = trial.batch_size // parts
+        network.batch_size = trial.batch_size
         network.clip_gradients = trial.max_grad_norm
         algorithm = parameters.algorithm
         algorithm.discount, algorithm.gae_lambda = trial.gamma, trial.gae_lambda
         algorithm.clip_likelihood_ratio_using_epsilon = trial.clip_range
         algorithm.beta_entropy = trial.ent_coef
         algorithm.optimization_epochs = trial.n_epochs
-        algorithm.num_consecutive_playing_steps = rollout
-        algorithm.num_steps_between_copying_online_weights_to_target = rollout
+        algorithm.num_consecutive_playing_steps = EnvironmentSteps(trial.n_steps * trial.n_envs)
+        algorithm.num_steps_between_copying_online_weights_to_target = EnvironmentSteps(trial.n_steps * trial.n_envs)
         return parameters
 
     def _a2c(self, trial):

@@ -1,14 +1,12 @@
-"""RL Coach's training by several processes: workers around one parameter server of distributed TensorFlow 1.
+"""RL Coach's asynchronous training: worker processes around one parameter server of distributed TensorFlow 1.
 
-Each worker has an environment and a copy of the network, sends its gradients to the server and then copies its weights.
-Asynchronous (A3C), each does so on its own; in step (PPO), the server takes the mean of all workers' gradients. Coach's
-own launcher knows no end but numbers of steps of each worker, hence these few lines in its place.
+Each worker has an environment and a copy of the network, sends its gradients to the server's weights and then copies
+those. Coach's own launcher knows no end but numbers of steps of each worker, hence these few lines in its place.
 """
 
 import multiprocessing
 import queue
 import tempfile
-import threading
 
 from rl_coach.base_parameters import DistributedTaskParameters, Frameworks
 from rl_coach.core_types import EnvironmentSteps, RunPhase
@@ -19,21 +17,16 @@ from rlbench.probe.sampler import library_call
 # The name that the network's first layer has in all workers: the server's weights, of which each has a copy.
 SHARED = "global"
 START_S = 120
-# How far apart workers in step may be at the end of a round: they wait for each other at every update.
-APART_S = 45
 
 
-def train_apart(trial, probe, make_manager, tap):
+def train_async(trial, probe, make_manager, tap):
     """Train in ``trial.workers`` processes until the budget is used up; return the weights that one of them ends with.
 
     ``make_manager(index)`` gives a worker's graph manager, ``tap(agent)`` tells the probe of it. Raises RuntimeError
-    when a process has died, or workers in step are so no more.
+    when a process has died.
     """
     fork = multiprocessing.get_context("fork")
     results, built, over = fork.Queue(), fork.Event(), fork.Event()
-    # In step, all have to end after the same update: one that is missing is waited for without end.
-    last, round_over = fork.Event(), fork.Barrier(trial.workers)
-    rollout = trial.n_steps * trial.n_envs
     server, *hosts = ["localhost:%d" % get_open_port() for _ in range(trial.workers + 1)]
 
     def task(job, index):
@@ -66,24 +59,12 @@ def train_apart(trial, probe, make_manager, tap):
         manager.create_graph(task("worker", index))
         agent = manager.get_agent()
         tap(agent)
-        if trial.mode == "async":
-            probe.share(SHARED)
+        probe.share(SHARED)
         with manager.phase_context(RunPhase.TRAIN):
             manager.reset_internal_state(force_environment_reset=True)
-            rounds = 0
-            while not (probe.should_stop() if trial.mode == "async" else last.is_set()):
+            while not probe.should_stop():
                 manager.act(EnvironmentSteps(1))
                 manager.train()
-                if trial.mode == "workers" and agent.training_iteration > rounds:
-                    rounds = agent.training_iteration
-                    # The end is an update's: another round must not go far over the budget.
-                    if index == 0 and (probe.should_stop() or probe.steps() + rollout > trial.env_steps):
-                        last.set()
-                    try:
-                        round_over.wait(APART_S)
-                    except threading.BrokenBarrierError:
-                        results.put("the workers fell out of step: one waits for the others, which wait for it")
-                        over.wait()
         manager.close()
         network = agent.networks["main"].online_network
         results.put((network.sess.run(network.weights), agent.training_iteration))
@@ -102,8 +83,6 @@ def train_apart(trial, probe, make_manager, tap):
         while len(ended) < trial.workers:
             try:
                 ended.append(library_call(results.get, timeout=1))
-                if isinstance(ended[-1], str):
-                    raise RuntimeError(ended[-1])
             except queue.Empty:
                 dead = [each for each in processes if each.exitcode]
                 if dead:
@@ -116,9 +95,5 @@ def train_apart(trial, probe, make_manager, tap):
         # The parameter server never ends by itself.
         for process in multiprocessing.active_children():
             process.kill()
-    if trial.mode == "async":
-        probe.report("updates", sum(updates for _, updates in ended), "training_iteration of all workers")
-    else:
-        note = "training_iteration of one worker: all steps on one rollout are one"
-        probe.report("updates", ended[0][1], note)
+    probe.report("updates", sum(updates for _, updates in ended), "training_iteration of all workers")
     return ended[0][0]

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.contract
 
 LIBRARIES = load_libraries()
 WORKERS = 2
-# Acme's learner takes two rollouts at a time and fetches one ahead; Coach's workers in step are slow.
-STEPS = {("acme", "async"): 24_576, ("coach", "workers"): 4096}
+# Acme's learner takes two rollouts at a time and fetches one ahead.
+STEPS = {"acme": 24_576}
 # Each of RLgraph's Ray actors imports TensorFlow and builds the whole graph.
 SLOW_TO_START = {"rlgraph"}
 MODES = [(name, mode) for name, each in sorted(LIBRARIES.items()) for mode in each.capabilities.modes if mode != "sync"]
@@ -49,7 +49,7 @@ def _options(name: str, mode: str, *changes: str) -> list[str]:
 def ran(name: str, mode: str, *changes: str) -> Trial:
     # A colon would part the folder's name in two where paths are listed.
     folder = Path(tempfile.mkdtemp(prefix=f"rlbench-modes-{name.replace(':', '-')}-"))
-    steps = STEPS.get((name, mode), 8192)
+    steps = STEPS.get(name, 8192)
     before = shared_memory()
     subprocess.run(
         command("run", *_options(name, mode, f"budget.env_steps={steps}", *changes)),
