@@ -22,6 +22,9 @@ def keep(mark: str) -> None:
             # -P: what is in the user's folder must not stand in for a module.
             [sys.executable, "-P", "-m", "rlbench.execute.keeper"],
             stdin=subprocess.PIPE,
+            # Whoever reads the harness's output must not wait for the keeper.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             # Ctrl-C and a closed terminal are for the harness.
             process_group=0,
             cwd="/",

@@ -30,7 +30,7 @@ CHART: dict[str, Any] = {
     "x": "producers",
     "panels": [
         {"metric": "items_per_s", "title": "Saturated: items", "log": "xy"},
-        {"metric": "wait_us_p99", "title": "Saturated: producer wait, p99", "log": "xy"},
+        {"metric": "wait_us_p99", "title": "Saturated: wait, p99", "log": "xy"},
         {"metric": "paced_items_per_s", "title": "1 ms between puts: items", "log": "xy"},
         {"metric": "paced_wait_us_p99", "title": "1 ms between puts: wait, p99", "log": "xy"},
     ],
