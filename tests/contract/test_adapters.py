@@ -20,7 +20,7 @@ from rlbench.catalog.scenario import load_scenario, overridden
 from rlbench.contract import CHECKS, Check, Trial
 from rlbench.store.reader import read_table
 from rlbench.store.schema import TABLES
-from tests.conftest import command
+from tests.conftest import command, skip_without_source
 
 pytestmark = pytest.mark.contract
 
@@ -47,8 +47,7 @@ def ran(name: str) -> Trial:
 @pytest.fixture(params=sorted(LIBRARIES))
 def trial(request: pytest.FixtureRequest) -> Trial:
     found = ran(request.param)
-    if found.row["status"] == "unavailable" and "--source" in found.row["reason"]:
-        pytest.skip(found.row["reason"])
+    skip_without_source(found.row)
     return found
 
 

@@ -26,7 +26,7 @@ from rlbench.execute.processes import mapped_segments, shared_memory
 from rlbench.probe.ledger import env_steps, read_header
 from rlbench.store.reader import read_table
 from rlbench.store.schema import TABLES
-from tests.conftest import command
+from tests.conftest import command, skip_without_source
 
 pytestmark = pytest.mark.contract
 
@@ -83,7 +83,9 @@ def _left_over(before: set[Path]) -> set[Path]:
 
 @pytest.fixture(params=MODES, ids=lambda mode: "-".join(mode))
 def trial(request: pytest.FixtureRequest) -> Trial:
-    return ran(*request.param)
+    found = ran(*request.param)
+    skip_without_source(found.row)
+    return found
 
 
 @pytest.mark.parametrize("check", HERE, ids=lambda check: check.name.replace(" ", "-"))
@@ -167,6 +169,7 @@ def _worker(ledgers: Path, guest: int) -> int:
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_a_killed_worker_costs_one_row(name: str, mode: str) -> None:
+    skip_without_source(ran(name, mode).row)
     row = _broken(name, mode, lambda ledgers, guest: os.kill(_worker(ledgers, guest), signal.SIGKILL))
     if row["status"] == "ok":
         assert row["silent_workers"] >= 1, "it went on with a dead worker, and nothing says so"
