@@ -130,6 +130,8 @@ def _free_mb(folder: Path) -> int:
 def _print(report: dict[str, Any]) -> None:
     facts, index = report["machine"], report["index"]
     table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     commit = report["rlbench"]["git_commit"]
     table.add_row("rlbench", report["rlbench"]["version"] + (f" (commit {commit[:12]})" if commit else ""))
     table.add_row("processor", f"{facts['cpu']}, {facts['cores']} cores ({facts['cores_usable']} usable)")

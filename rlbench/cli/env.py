@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -81,10 +82,13 @@ def list_environments(
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
         return
-    table = Table(*_HEADINGS, title=str(cache.environments_root()))
+    # The folder is in the title and in --json: a line with its path does not fit a terminal.
+    table = Table(title=str(cache.environments_root()), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in _HEADINGS:
+        table.add_column(heading, no_wrap=True, justify="right" if heading in ("packages", "MB") else "left")
     for row in rows:
-        # The folder is in the title and in --json: a line with its path does not fit a terminal.
-        table.add_row(*("" if row[key] is None else str(row[key]) for key in _COLUMNS[:-1]))
+        shown = {**row, "built_at": (row["built_at"] or "")[:10]}
+        table.add_row(*("" if shown[key] is None else str(shown[key]) for key in _COLUMNS[:-1]))
     Console().print(table)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -53,23 +54,28 @@ def _facts(library: Library) -> dict[str, Any]:
 
 def _all(chosen: list[Library]) -> None:
     console = Console()
-    facts = Table("library", "version", "released", "state", "licence", "python", "back end", "algorithms", "modes")
+    # It fits 80 columns: a name that is cut off cannot be typed.
+    facts = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("library", "version", "licence", "back end"):
+        facts.add_column(heading, no_wrap=True)
+    for heading in ("released", "algorithms", "modes"):
+        facts.add_column(heading, min_width=len("abandoned"))
     for each in chosen:
         able = each.capabilities
         facts.add_row(
             each.name,
             version(each) or "source",
-            each.released or "?",
-            "alive" if each.alive else "abandoned",
             each.licence,
-            each.python,
             each.backend,
+            (each.released or "?") + ("" if each.alive else " abandoned"),
             " ".join(able.algorithms),
             " ".join(able.modes),
         )
     console.print(facts)
     for axis, field in Axes.model_fields.items():
-        table = Table("library", field.description or axis, title=axis.replace("_", " "), title_justify="left")
+        table = Table(title=axis.replace("_", " "), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("library", no_wrap=True)
+        table.add_column(field.description or axis)
         for each in chosen:
             table.add_row(each.name, getattr(each.axes, axis))
         console.print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -42,15 +43,17 @@ def scenarios(
     if json:
         typer.echo(jsonlib.dumps([each.model_dump(mode="json") for each in loaded], indent=1))
         return
-    table = Table("scenario", "algorithm", "environment", "topology", "env steps", "description")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("scenario", no_wrap=True)
+    table.add_column("topology", no_wrap=True)
+    table.add_column("env steps", justify="right", no_wrap=True)
+    table.add_column("description")
     for each in loaded:
         topology = each.topology
         where = topology.mode + (f" x {topology.workers}" if topology.workers else "")
         table.add_row(
             each.name,
-            each.algorithm.name,
-            each.environment.id,
-            f"{where}, {topology.n_envs} envs",
+            f"{where}, {topology.n_envs} {'env' if topology.n_envs == 1 else 'envs'}",
             f"{each.budget.env_steps:,}",
             each.description,
         )
