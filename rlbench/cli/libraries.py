@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from packaging.utils import canonicalize_name
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from rlbench import __version__
 from rlbench.catalog.library import Axes, Library, find_library, load_libraries
 from rlbench.provision.pins import read_pins
 
@@ -40,12 +42,9 @@ def libraries(
 
 
 def version(library: Library) -> str | None:
-    """The version that the lock pins, or None for a library that is built from source."""
-    wanted = library.package.lower().replace("_", "-")
-    for pin in read_pins(library.lock, f"{library.python}.0"):
-        if pin.name == wanted:
-            return pin.version
-    return None
+    """The version that the lock pins, rlbench's own for its pipeline, or None for a library built from source."""
+    pinned = {pin.name: pin.version for pin in read_pins(library.lock, f"{library.python}.0")}
+    return ({"rlbench": __version__} | pinned).get(canonicalize_name(library.package))
 
 
 def _facts(library: Library) -> dict[str, Any]:

@@ -177,7 +177,8 @@ def _one(
         "build_s": guest.build_s,
         "environment_mb": guest.size_mb,
         "packages": json.dumps(guest.packages),
-        "library_version": guest.packages.get(canonicalize_name(library.package)),
+        # Every guest has rlbench itself on its path, and its reference pipeline is of that version.
+        "library_version": ({"rlbench": __version__} | guest.packages).get(canonicalize_name(library.package)),
         "python": guest.python_version,
     }
     if ended.status == "skipped":

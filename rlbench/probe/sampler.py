@@ -11,7 +11,8 @@ import signal
 import time
 
 INTERVAL_S = 0.1
-
+# Environments that lie beside the probe and are no part of it.
+_ENVIRONMENTS = (os.sep + "costly.py", os.sep + "tokens.py")
 
 _library_code = set()
 
@@ -69,7 +70,7 @@ class OwnerSampler:
             path = frame.f_code.co_filename
             if frame.f_code in _library_code:
                 return "library"
-            if path.startswith(self._probe):
+            if path.startswith(self._probe) and not path.endswith(_ENVIRONMENTS):
                 # What the env tap calls is the environment; the tap itself is at work only when innermost.
                 stepping = path.endswith(os.sep + "env.py") and frame.f_code.co_name in ("step", "reset")
                 return "env" if stepping and frame is not innermost else "probe"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlbench.probe import sampler as sampler_module
 from rlbench.probe.sampler import OwnerSampler
 
 SPIN = """
@@ -42,3 +44,17 @@ def test_time_is_booked_to_its_owner() -> None:
     assert sum(seconds.values()) == pytest.approx(3.0, abs=0.6)
     assert seconds["adapter"] / sum(seconds.values()) == pytest.approx(1 / 3, abs=0.2)
     assert seconds["probe"] == seconds["env"] == 0
+
+
+@pytest.mark.parametrize("module", ["costly", "tokens"])
+def test_an_environment_beside_the_probe_is_no_part_of_it(module: str) -> None:
+    probe = Path(sampler_module.__file__).parent
+    step = "def step(call): call(0.01)\n"
+    tap: dict[str, Any] = {}
+    exec(compile(step, str(probe / "env.py"), "exec"), tap)
+    environment = spinner(str(probe / f"{module}.py"))
+    sampler = OwnerSampler("/somewhere/adapters/mine/adapter.py", "lib")
+    sampler.start()
+    spinner("/env/site-packages/lib/ppo.py")(1.0, lambda seconds: tap["step"](environment))
+    seconds = sampler.stop()["seconds"]
+    assert seconds["env"] > 0.7 * sum(seconds.values()) > 0
