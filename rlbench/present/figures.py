@@ -45,7 +45,7 @@ LEARNING, RESOURCES, START, INSTRUMENT = "Learning", "Resources", "Start-up", "I
 # fmt: off
 FIGURES: list[Figure] = [
     Figure("env_steps_per_s", SPEED, "steps/s", "number", "higher", "Environment steps per second once training runs; start-up is not in it."),
-    Figure("share_of_ceiling", SPEED, "of ceiling", "share", "higher", "Steps/s as a share of what the bare environment reaches with random actions; the rest is the library's cost."),
+    Figure("share_of_ceiling", SPEED, "of ceiling", "share", "higher", "Steps/s as a share of what the bare environment reaches in one process with random actions; in one process the rest is the library's cost, several can pass 100 %."),
     Figure("ceiling_steps_per_s", SPEED, "ceiling", "number", "neither", "What the environment alone reaches in the library's interpreter; no library can exceed it per process."),
     Figure("updates_per_s", SPEED, "updates/s", "number", "neither", "Optimizer steps per second; comparable only at equal batch size and epochs."),
     Figure("samples_learned_per_s", SPEED, "samples/s", "number", "higher", "Rows that went through the loss per second, each reuse counted."),
