@@ -104,7 +104,7 @@ class Usage:
     memory that the tree was seen to use and that were not there before it.
     """
 
-    def __init__(self, pid: int, mark: str) -> None:
+    def __init__(self, pid: int | None, mark: str) -> None:
         self.pid, self.mark = pid, mark
         self.samples: list[dict[str, Any]] = []
         self.segments: set[Path] = set()

@@ -14,6 +14,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from rlbench.execute.processes import mapped_segments
 from rlbench.store.reader import read_table
 from tests.conftest import ORACLE, Cli, command, heed_signals, wait_until, working_in
 
@@ -75,6 +76,24 @@ def test_shared_memory_left_behind_is_removed(
     try:
         assert one(oracle("leaky", code=1), "leaky")["status"] == "killed"
         assert not segment.exists()
+        assert other.exists()
+    finally:
+        other.unlink()
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this system has no named shared memory to look into")
+def test_a_killed_harness_leaves_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment, other = (Path("/dev/shm") / f"rlbench-test-{tmp_path.name}-{os.getpid()}-{end}" for end in "ab")
+    monkeypatch.setenv("RLBENCH_TEST_SEGMENT", str(segment))
+    other.write_bytes(b"somebody else's")
+    try:
+        with _started(tmp_path, "-l", "oracle:holds", "--run-id", "r") as harness:
+            try:
+                wait_until(lambda: any(segment in mapped_segments(pid) for pid in working_in(tmp_path / "results")))
+            finally:
+                harness.kill()
+        wait_until(lambda: not segment.exists(), 20)
+        assert not working_in(tmp_path / "results")
         assert other.exists()
     finally:
         other.unlink()

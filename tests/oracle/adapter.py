@@ -59,15 +59,18 @@ class Adapter:
                 env.reset()
         return lambda observation: 0
 
-    def _leaky(self, trial):
+    def _leaky(self, trial, seconds=2):
         _step(trial)
         path = os.environ["RLBENCH_TEST_SEGMENT"]
         with open(path, "w+b") as file:
             file.truncate(4096)
             held = mmap.mmap(file.fileno(), 4096)
-        time.sleep(2)
+        time.sleep(seconds)
         assert held[0] == 0
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def _holds(self, trial):
+        self._leaky(trial, 3600)
 
     def _raises(self, trial):
         _step(trial)
