@@ -25,28 +25,32 @@ def adopt_orphans() -> None:
 
 
 def family(pid: int | None, mark: str) -> list[psutil.Process]:
-    """Return the live processes of a guest: ``pid`` if given, its descendants, and whoever carries its mark.
+    """Return the live processes of a guest: ``pid`` if given, whoever carries its mark, and their descendants.
 
     The mark (an environment variable) finds those that left the process group and the tree. Some overwrite it with a
-    title of their own: those are found as orphans that this process adopted (see ``adopt_orphans``). Guests, and
-    nothing else that it starts, have sessions of their own.
+    title of their own: those are found by their parent, or as orphans that this process adopted (see
+    ``adopt_orphans``). Guests, and nothing else that it starts, have sessions of their own.
     """
-    found: dict[int, psutil.Process] = {}
-    if pid is not None:
-        with contextlib.suppress(*_GONE):
-            root = psutil.Process(pid)
-            found = {process.pid: process for process in [root, *root.children(recursive=True)]}
+    found = _tree(pid) if pid is not None else {}
     for orphan in psutil.Process().children():
         with contextlib.suppress(*_GONE):
             if os.getsid(orphan.pid) != os.getsid(0):
-                found |= {each.pid: each for each in [orphan, *orphan.children(recursive=True)]}
+                found |= _tree(orphan.pid)
     wanted = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in found:
             with contextlib.suppress(*_GONE):
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found[int(entry.name)] = psutil.Process(int(entry.name))
+                    found |= _tree(int(entry.name))
     return [process for process in found.values() if _alive(process)]
+
+
+def _tree(pid: int) -> dict[int, psutil.Process]:
+    """The process and its descendants, by number; empty when it is gone."""
+    with contextlib.suppress(*_GONE):
+        root = psutil.Process(pid)
+        return {process.pid: process for process in [root, *root.children(recursive=True)]}
+    return {}
 
 
 def end_family(pid: int | None, mark: str, grace_s: float = 3.0) -> int:
@@ -55,9 +59,12 @@ def end_family(pid: int | None, mark: str, grace_s: float = 3.0) -> int:
     Raises RuntimeError when a process outlives SIGKILL for 30 s.
     """
     ended: set[int] = set()
+    # One that was found by its parent is to be found when the parent has ended.
+    known: set[psutil.Process] = set()
     terminate_until = time.monotonic() + grace_s
     give_up = terminate_until + 30
-    while processes := family(pid, mark):
+    while processes := {each for each in known.union(family(pid, mark)) if _alive(each)}:
+        known = processes
         late = time.monotonic() > terminate_until
         for process in processes:
             with contextlib.suppress(*_GONE):
@@ -80,7 +87,7 @@ def _reap(pids: set[int]) -> None:
 
 def _alive(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except _GONE:
         return False
 

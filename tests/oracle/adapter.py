@@ -83,7 +83,8 @@ class Adapter:
 
     def _hangs(self, trial):
         _step(trial)
-        subprocess.call(["sleep", "3600"], start_new_session=True)
+        # As a worker does that puts a title of its own over its environment, and will not be asked to end.
+        subprocess.call(["sh", "-c", "trap '' TERM; exec sleep 3600"], start_new_session=True, env={})
 
     def _killed(self, trial):
         _step(trial)
