@@ -45,7 +45,7 @@ class _Kind(NamedTuple):
 KINDS = [
     _Kind("throughput", "Throughput", chart_speed.throughput,
           "Longer is faster. Points are seeds, the dark line is the 95 % interval of the mean. The right "
-          "side says how much of the bare environment's speed is left once the library is around it."),
+          "side compares it with what the bare environment reaches in one process."),
     _Kind("throughput-time", "Throughput over time", chart_speed.throughput_over_time,
           "A flat line is steady. The band runs from the slowest to the fastest seed."),
     _Kind("learning-steps", "Learning curve over environment steps", chart_learning.learning_by_steps,
